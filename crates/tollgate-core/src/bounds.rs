@@ -1,0 +1,30 @@
+//! Every bound of the core, with its reason.
+
+/// The largest integer below which every integer has its own double: Redis's Lua knows no other
+/// number, so nothing the twins compute may exceed it.
+pub const EXACT_MAX: u64 = (1 << 53) - 1;
+
+/// Ticks of debt a full bucket may owe. Half of what is exact, so that a forced charge can take a
+/// bucket past its end and the debt is still told exactly.
+pub const CAPACITY_TICKS_MAX: u64 = 1 << 52;
+
+/// The shortest window or period. Below it the clock's own microseconds would be most of the error.
+pub const PERIOD_MICROS_MIN: u64 = 1_000;
+
+/// The longest window or period: a year of 365 days.
+pub const PERIOD_MICROS_MAX: u64 = 365 * 86_400 * 1_000_000;
+
+/// The longest time in which an empty bucket may refill: 100 years. More is a misprint, and the
+/// moment it would be whole again could no longer be told exactly.
+pub const REFILL_MICROS_MAX: u64 = 100 * PERIOD_MICROS_MAX;
+
+/// Entries a log may hold. A log is memory per key: 100,000 entries are 2.4 MB of it.
+pub const LOG_ENTRIES_MAX: u32 = 100_000;
+
+/// Window numbers fit 44 bits because no period is shorter than a millisecond.
+pub(crate) const WINDOW_NUMBER_MAX: u64 = (1 << 44) - 1;
+
+const _: () = assert!(EXACT_MAX / PERIOD_MICROS_MIN < WINDOW_NUMBER_MAX);
+const _: () = assert!(REFILL_MICROS_MAX < CAPACITY_TICKS_MAX);
+// A coarsened bucket has at least this many ticks a unit, so its error is below one in a million.
+const _: () = assert!(CAPACITY_TICKS_MAX / (u32::MAX as u64) > 1_000_000);

@@ -1,0 +1,167 @@
+//! Fixed window: count, and start again at every boundary.
+//!
+//! Twice the limit can pass around a boundary; that is what the name promises, not a defect.
+//! Windows either lie on the wall clock, the same for everybody, or begin with each key's own
+//! first request, so that resets do not come together.
+//!
+//! The Redis twin of this file is `lua/fixed_window.lua`.
+
+use crate::{Cost, Decision, Micros, Outcome, Quota, Receipt, Timestamp, Transition, Word};
+
+/// Where windows begin.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Align {
+    /// On multiples of the period since 1970, the same for every key.
+    #[default]
+    Clock,
+    /// With the first request of each key.
+    Key,
+}
+
+/// So many units in each window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FixedWindow {
+    quota: Quota,
+    align: Align,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Window {
+    used: u32,
+    start: Timestamp,
+}
+
+impl FixedWindow {
+    /// Windows of the quota's period, each of the quota's count.
+    pub const fn new(quota: Quota, align: Align) -> Self {
+        Self { quota, align }
+    }
+
+    /// The numbers that define this limit to its Redis twin: count, period, 1 if aligned by key.
+    pub fn numbers(&self) -> [u64; 3] {
+        let count = u64::from(self.quota.count());
+        [count, self.quota.period().as_micros(), u64::from(self.align == Align::Key)]
+    }
+
+    pub(crate) fn decide(&self, word: Word, now: Timestamp, cost: Cost) -> Transition {
+        let word = self.anchored(word, now);
+        let window = self.current(word, now);
+        let limit = self.quota.count();
+        if u64::from(window.used) + cost.get() <= u64::from(limit) {
+            return self.charged(word, window, now, cost);
+        }
+        let outcome = if cost.units() > limit {
+            Outcome::TooCostly
+        } else {
+            Outcome::Denied { retry_after: Some(self.until_next(window, now)) }
+        };
+        Transition::refused(word, self.decision(outcome, window, now))
+    }
+
+    pub(crate) fn force(&self, word: Word, now: Timestamp, cost: Cost) -> Transition {
+        let word = self.anchored(word, now);
+        self.charged(word, self.current(word, now), now, cost)
+    }
+
+    pub(crate) fn refund(&self, word: Word, now: Timestamp, receipt: &Receipt) -> Word {
+        let word = self.anchored(word, now);
+        let window = Window::from(word);
+        let charged_here = receipt.at.since(window.start) < self.quota.period();
+        if receipt.at < window.start || !charged_here {
+            return word;
+        }
+        Window { used: window.used.saturating_sub(receipt.cost.units()), ..window }.into()
+    }
+
+    pub(crate) fn vacant_at(&self, word: Word) -> Timestamp {
+        let window = Window::from(word);
+        if window.used == 0 {
+            return Timestamp::EPOCH;
+        }
+        window.start.plus(self.quota.period())
+    }
+
+    pub(crate) fn used(&self, word: Word, now: Timestamp) -> u32 {
+        self.current(self.anchored(word, now), now).used
+    }
+
+    pub(crate) fn with_used(&self, used: u32, now: Timestamp) -> Word {
+        Window { used, start: self.start_of(now) }.into()
+    }
+
+    pub(crate) fn counts_like(&self, other: &Self) -> bool {
+        self.quota.period() == other.quota.period() && self.align == other.align
+    }
+
+    pub(crate) const fn quota(&self) -> Quota {
+        self.quota
+    }
+
+    /// A window that starts more than one period ahead counts as the next one: a clock that
+    /// stepped back locks nobody out for longer.
+    fn anchored(&self, word: Word, now: Timestamp) -> Word {
+        let window = Window::from(word);
+        let latest = self.start_of(now).plus(self.quota.period());
+        if window.start <= latest {
+            return word;
+        }
+        Window { start: latest, ..window }.into()
+    }
+
+    /// The window that `now` falls into.
+    fn current(&self, word: Word, now: Timestamp) -> Window {
+        let stored = Window::from(word);
+        // A clock that went back must not reopen a window that was already counted.
+        let now = now.max(stored.start);
+        if stored.used > 0 && now.since(stored.start) < self.quota.period() {
+            return stored;
+        }
+        Window { used: 0, start: self.start_of(now) }
+    }
+
+    fn start_of(&self, now: Timestamp) -> Timestamp {
+        match self.align {
+            Align::Clock => {
+                let period = self.quota.period().as_micros();
+                Timestamp::from_micros(now.as_micros() - now.as_micros() % period)
+            }
+            Align::Key => now,
+        }
+    }
+
+    fn until_next(&self, window: Window, now: Timestamp) -> Micros {
+        window.start.plus(self.quota.period()).since(now)
+    }
+
+    fn charged(&self, word: Word, window: Window, now: Timestamp, cost: Cost) -> Transition {
+        let receipt = Receipt { at: now.max(window.start), cost, debt_before: 0 };
+        let window = Window { used: window.used.saturating_add(cost.units()), ..window };
+        let word = if cost == Cost::PEEK { word } else { window.into() };
+        let decision = self.decision(Outcome::ALLOWED, window, now);
+        Transition { word, decision, receipt }
+    }
+
+    fn decision(&self, outcome: Outcome, window: Window, now: Timestamp) -> Decision {
+        let limit = self.quota.count();
+        let until_next = if window.used == 0 { Micros::ZERO } else { self.until_next(window, now) };
+        Decision {
+            outcome,
+            limit,
+            remaining: limit.saturating_sub(window.used),
+            reset_after: until_next,
+            next_after: Some(until_next),
+        }
+    }
+}
+
+impl From<Word> for Window {
+    fn from(word: Word) -> Self {
+        Self { used: word.low as u32, start: Timestamp::from_micros(word.high) }
+    }
+}
+
+impl From<Window> for Word {
+    fn from(window: Window) -> Self {
+        Self { low: u64::from(window.used), high: window.start.as_micros() }
+    }
+}

@@ -1,0 +1,241 @@
+//! Token bucket, kept as a debt that time repays. GCRA is the same algorithm told from the other
+//! end.
+//!
+//! Nothing is rounded when deciding. Debt is counted in ticks, chosen so that one unit costs a
+//! whole number of them (`ticks_per_unit`) and one microsecond repays a whole number of them
+//! (`ticks_per_micro`): for 300 a minute, 200,000 and 1. A quota too fine for 53 bits gets a
+//! coarser tick, rounded against the caller by less than one part in a million.
+//!
+//! The Redis twin of this file is `lua/token_bucket.lua`.
+
+use crate::bounds::{CAPACITY_TICKS_MAX, EXACT_MAX, REFILL_MICROS_MAX};
+use crate::{Cost, Decision, Micros, Outcome, Quota, QuotaError, Receipt, Timestamp};
+use crate::{Transition, Word};
+
+/// A bucket of `burst` units that refills at a quota's rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TokenBucket {
+    ticks_per_unit: u64,
+    ticks_per_micro: u64,
+    burst: u32,
+    period: Micros,
+}
+
+/// What is remembered of one key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Bucket {
+    debt: u64,
+    updated_at: Timestamp,
+}
+
+/// A bucket as it stands at the moment of a request.
+#[derive(Clone, Copy)]
+pub(crate) struct Standing {
+    pub(crate) debt: u64,
+    now: Timestamp,
+    /// How far the clock is behind the stored time: so long, nothing is repaid.
+    behind: Micros,
+}
+
+impl TokenBucket {
+    /// A bucket that holds `burst` units and refills at the rate of `quota`.
+    pub fn new(quota: Quota, burst: u32) -> Result<Self, QuotaError> {
+        let period = quota.period();
+        if quota.count() == 0 || burst == 0 {
+            // A rate of nothing never refills, and a bucket of nothing needs no refill: either
+            // denies everything, but only an empty bucket can promise that from the start.
+            return match burst {
+                0 => Ok(Self { ticks_per_unit: 1, ticks_per_micro: 1, burst: 0, period }),
+                _ => Err(QuotaError::RefillTooSlow { quota, burst }),
+            };
+        }
+        let (count, period_micros) = (u128::from(quota.count()), u128::from(period.as_micros()));
+        if u128::from(burst) * period_micros > count * u128::from(REFILL_MICROS_MAX) {
+            return Err(QuotaError::RefillTooSlow { quota, burst });
+        }
+        let divisor = greatest_common_divisor(quota.count().into(), period.as_micros());
+        let exact_per_unit = period.as_micros() / divisor;
+        let exact_per_micro = u64::from(quota.count()) / divisor;
+        let most_per_unit = CAPACITY_TICKS_MAX / u64::from(burst);
+        if exact_per_unit <= most_per_unit {
+            let (ticks_per_unit, ticks_per_micro) = (exact_per_unit, exact_per_micro);
+            return Ok(Self { ticks_per_unit, ticks_per_micro, burst, period });
+        }
+        // The finest tick that still fits; a unit then costs a little more time than asked.
+        let ticks_per_micro =
+            u64::try_from(u128::from(most_per_unit) * count / period_micros).unwrap_or(u64::MAX);
+        let ticks_per_unit =
+            u64::try_from((u128::from(ticks_per_micro) * period_micros).div_ceil(count))
+                .expect("no more than the most that fits");
+        debug_assert!(ticks_per_micro >= 1 && ticks_per_unit <= most_per_unit);
+        Ok(Self { ticks_per_unit, ticks_per_micro, burst, period })
+    }
+
+    /// The numbers that define this limit to its Redis twin.
+    pub fn numbers(&self) -> [u64; 4] {
+        let period = self.period.as_micros();
+        [self.ticks_per_unit, self.ticks_per_micro, u64::from(self.burst), period]
+    }
+
+    pub(crate) fn decide(&self, word: Word, now: Timestamp, cost: Cost) -> Transition {
+        let word = self.anchored(word, now);
+        let standing = self.standing(word, now);
+        if cost.units() > self.burst {
+            return Transition::refused(word, self.decision(Outcome::TooCostly, &standing));
+        }
+        let price = self.price(cost);
+        let room = self.capacity() - price;
+        if standing.debt > room {
+            let retry_after = Some(self.repaid_in(standing.debt - room, &standing));
+            return Transition::refused(
+                word,
+                self.decision(Outcome::Denied { retry_after }, &standing),
+            );
+        }
+        self.charged(word, standing, cost, price, Micros::ZERO)
+    }
+
+    /// Charges whatever the bucket holds.
+    pub(crate) fn force(&self, word: Word, now: Timestamp, cost: Cost) -> Transition {
+        let word = self.anchored(word, now);
+        let standing = self.standing(word, now);
+        let price = self.price(cost).min(EXACT_MAX - standing.debt);
+        self.charged(word, standing, cost, price, Micros::ZERO)
+    }
+
+    /// Charges a denied request, but never past two full buckets: whoever stops hammering is
+    /// served again after two refills at the latest.
+    pub(crate) fn punish(&self, word: Word, now: Timestamp, cost: Cost) -> Word {
+        let word = self.anchored(word, now);
+        let standing = self.standing(word, now);
+        let debt = standing.debt.saturating_add(self.price(cost));
+        let debt = debt.min((2 * self.capacity()).min(EXACT_MAX).max(standing.debt));
+        Bucket { debt, updated_at: standing.now }.into()
+    }
+
+    /// Takes `receipt`'s units back out of the debt, except those that time has repaid: debts are
+    /// repaid in the order they were made.
+    pub(crate) fn refund(&self, word: Word, now: Timestamp, receipt: &Receipt) -> Word {
+        let word = self.anchored(word, now);
+        let standing = self.standing(word, now);
+        let price = self.price(receipt.cost);
+        let repaid = now.since(receipt.at).as_micros().saturating_mul(self.ticks_per_micro);
+        let line = receipt.debt_before.saturating_add(price).saturating_sub(repaid);
+        let back = line.min(price).min(standing.debt);
+        Bucket { debt: standing.debt - back, updated_at: standing.now }.into()
+    }
+
+    pub(crate) fn vacant_at(&self, word: Word) -> Timestamp {
+        let bucket = Bucket::from(word);
+        bucket.updated_at.plus(Micros::new(bucket.debt.div_ceil(self.ticks_per_micro)))
+    }
+
+    /// Units in use at `now`, rounded up.
+    pub(crate) fn used(&self, word: Word, now: Timestamp) -> u32 {
+        let debt = self.standing(self.anchored(word, now), now).debt;
+        u32::try_from(debt.div_ceil(self.ticks_per_unit)).unwrap_or(u32::MAX)
+    }
+
+    /// The state of a key that has `used` units in use at `now`.
+    pub(crate) fn with_used(&self, used: u32, now: Timestamp) -> Word {
+        Bucket { debt: self.price(Cost::new(used)), updated_at: now }.into()
+    }
+
+    /// Whether a state written under `other` says the same here.
+    pub(crate) fn counts_like(&self, other: &Self) -> bool {
+        self.ticks_per_unit == other.ticks_per_unit && self.ticks_per_micro == other.ticks_per_micro
+    }
+
+    /// A clock that stepped back further than one period must not lock anybody out for longer:
+    /// a stored time further ahead counts as one period ahead.
+    pub(crate) fn anchored(&self, word: Word, now: Timestamp) -> Word {
+        let bucket = Bucket::from(word);
+        let latest = now.plus(self.period);
+        if bucket.updated_at <= latest {
+            return word;
+        }
+        Bucket { updated_at: latest, ..bucket }.into()
+    }
+
+    pub(crate) fn standing(&self, word: Word, now: Timestamp) -> Standing {
+        let bucket = Bucket::from(word);
+        let behind = bucket.updated_at.since(now);
+        let now = now.max(bucket.updated_at);
+        let elapsed = now.since(bucket.updated_at).as_micros();
+        let repaid = elapsed.saturating_mul(self.ticks_per_micro);
+        Standing { debt: bucket.debt.saturating_sub(repaid), now, behind }
+    }
+
+    /// How long until `ticks` of the debt are repaid.
+    pub(crate) fn repaid_in(&self, ticks: u64, standing: &Standing) -> Micros {
+        if ticks == 0 {
+            return Micros::ZERO;
+        }
+        Micros::new(ticks.div_ceil(self.ticks_per_micro)).plus(standing.behind)
+    }
+
+    pub(crate) fn charged(
+        &self,
+        word: Word,
+        standing: Standing,
+        cost: Cost,
+        price: u64,
+        delay: Micros,
+    ) -> Transition {
+        let receipt = Receipt { at: standing.now, cost, debt_before: standing.debt };
+        let debt = standing.debt + price;
+        let word = if price == 0 { word } else { Bucket { debt, updated_at: standing.now }.into() };
+        let decision = self.decision(Outcome::Allowed { delay }, &Standing { debt, ..standing });
+        Transition { word, decision, receipt }
+    }
+
+    pub(crate) fn decision(&self, outcome: Outcome, standing: &Standing) -> Decision {
+        let debt = standing.debt;
+        let free = self.capacity().saturating_sub(debt);
+        let remaining = free / self.ticks_per_unit;
+        let next = if remaining == u64::from(self.burst) {
+            0
+        } else {
+            debt + (remaining + 1) * self.ticks_per_unit - self.capacity()
+        };
+        Decision {
+            outcome,
+            limit: self.burst,
+            remaining: remaining as u32,
+            reset_after: self.repaid_in(debt, standing),
+            next_after: Some(self.repaid_in(next, standing)),
+        }
+    }
+
+    pub(crate) fn capacity(&self) -> u64 {
+        u64::from(self.burst) * self.ticks_per_unit
+    }
+
+    pub(crate) const fn burst(&self) -> u32 {
+        self.burst
+    }
+
+    /// What `cost` adds to the debt, at most what a debt can be.
+    pub(crate) fn price(&self, cost: Cost) -> u64 {
+        cost.get().saturating_mul(self.ticks_per_unit).min(EXACT_MAX)
+    }
+}
+
+impl From<Word> for Bucket {
+    fn from(word: Word) -> Self {
+        Self { debt: word.low, updated_at: Timestamp::from_micros(word.high) }
+    }
+}
+
+impl From<Bucket> for Word {
+    fn from(bucket: Bucket) -> Self {
+        Self { low: bucket.debt, high: bucket.updated_at.as_micros() }
+    }
+}
+
+fn greatest_common_divisor(mut a: u64, mut b: u64) -> u64 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}

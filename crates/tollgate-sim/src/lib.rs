@@ -1,0 +1,1 @@
+//! Deterministic replay of traffic against rate limits, on a simulated clock.

@@ -1,0 +1,1 @@
+//! Where rate limit states live: the memory store and its conformance suite.
