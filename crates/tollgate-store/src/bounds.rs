@@ -1,0 +1,21 @@
+//! Every bound of the memory store, with its reason.
+
+/// What a memory store may use unless told otherwise: room for some six million keys.
+pub const MAX_BYTES_DEFAULT: usize = 256 << 20;
+
+/// The least a memory store works with: below it there is no room to forget the right key.
+pub const MAX_BYTES_MIN: usize = 64 << 10;
+
+/// Slots of one shard when the table is largest. A shard is moved at once when the table grows, so
+/// this bounds how long anybody waits for that: a fraction of a millisecond.
+pub(crate) const SHARD_SLOTS_MAX: usize = 16_384;
+
+/// Slots of one shard in an empty table.
+pub(crate) const SHARD_SLOTS_MIN: usize = 8;
+
+/// How many keys are looked at to find the one that loses least by being forgotten.
+pub(crate) const VICTIMS_LOOKED_AT: usize = 16;
+
+/// Different limits a store can tell apart. The number of its limit lies with every state, in the
+/// bits that the core leaves free.
+pub const LIMITS_MAX: usize = 1 << 19;

@@ -1,0 +1,468 @@
+//! The store in this process's memory: the default, with nothing to install.
+//!
+//! Exact under concurrency: all charges of one call are taken or none is, and nobody sees half of
+//! it. Bounded: at `max_bytes` it forgets vacant states first, then those that lose least, and a
+//! key at its limit never.
+
+use std::fmt;
+
+use smallvec::SmallVec;
+use tollgate_core::{ChargeId, Cost, Key, Limit, Timestamp};
+
+use crate::account::{self, Account};
+use crate::bounds::{MAX_BYTES_DEFAULT, MAX_BYTES_MIN};
+use crate::charge::{Charge, Charged, Mode, Receipt, Taken};
+use crate::clock::Clock;
+use crate::enrolled::{Enrolled, Register, TooManyLimits};
+use crate::fingerprint::{Fingerprint, Secret};
+use crate::logs::Logs;
+use crate::sync::{AtomicU64, Ordering};
+use crate::table::{Crowded, Record, Table};
+use crate::upkeep::Upkeep;
+
+/// Holds states in memory and charges them.
+///
+/// ```
+/// use tollgate_core::{Key, Limit, Quota, Value};
+/// use tollgate_store::{Charge, Clock, MemoryStore};
+///
+/// let store = MemoryStore::new(Clock::system())?;
+/// let limit = store.enroll(Limit::sliding_window(Quota::per_minute(2)))?;
+/// let address = [Value::new(b"203.0.113.7")];
+/// let charge = Charge::new(Key { limit: "login", values: &address }, &limit);
+/// let allowed = [(); 3].map(|()| store.take_one(&charge).is_allowed());
+/// assert_eq!(allowed, [true, true, false]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct MemoryStore {
+    pub(crate) table: Table,
+    pub(crate) logs: Logs,
+    pub(crate) register: Register,
+    pub(crate) clock: Clock,
+    pub(crate) secret: Secret,
+    max_bytes: usize,
+    next_charge: AtomicU64,
+}
+
+/// Charges of one request that need no allocation.
+const INLINE: usize = 8;
+
+/// Charges whose memory is fetched together. More than a core can wait for at a time is no faster.
+const BATCH: usize = 32;
+
+/// Where the state of a charge is.
+#[derive(Clone, Copy)]
+enum Place {
+    /// In this slot, unless it has moved since.
+    At(usize),
+    /// Nowhere: the key is unknown and the request takes nothing.
+    NotNeeded,
+    /// Nowhere, because there is no room.
+    Full,
+}
+
+impl MemoryStore {
+    /// A store of the default size, 256 MiB.
+    pub fn new(clock: Clock) -> Result<Self, Unreservable> {
+        Self::with_max_bytes(clock, MAX_BYTES_DEFAULT)
+    }
+
+    /// A store that uses at most `max_bytes`: reserved now, committed as it is used.
+    pub fn with_max_bytes(clock: Clock, max_bytes: usize) -> Result<Self, Unreservable> {
+        Self::with_secret(clock, max_bytes, Secret::random())
+    }
+
+    pub(crate) fn with_secret(
+        clock: Clock,
+        max_bytes: usize,
+        secret: Secret,
+    ) -> Result<Self, Unreservable> {
+        let max_bytes = max_bytes.max(MAX_BYTES_MIN);
+        Ok(Self {
+            table: Table::new(max_bytes).map_err(|_| Unreservable { max_bytes })?,
+            logs: Logs::new(),
+            register: Register::new(),
+            clock,
+            secret,
+            max_bytes,
+            next_charge: AtomicU64::new(1),
+        })
+    }
+
+    /// Makes a limit known, so that states can name it. Equal limits are one.
+    pub fn enroll(&self, limit: Limit) -> Result<Enrolled, TooManyLimits> {
+        self.register.enroll(limit)
+    }
+
+    /// Takes one charge, or not.
+    #[inline]
+    pub fn take_one(&self, charge: &Charge<'_>) -> Taken {
+        self.take_keyed(self.secret.fingerprint(&charge.key), charge, self.clock.now())
+    }
+
+    /// Takes each of `charges` on its own, whatever becomes of the others. Cheaper than one by
+    /// one: their memory is fetched together, and the clock is read once.
+    pub fn take_each(&self, charges: &[Charge<'_>], mut answer: impl FnMut(Taken)) {
+        let now = self.clock.now();
+        for charges in charges.chunks(BATCH) {
+            let keys = self.fetch(charges);
+            for (key, charge) in keys.iter().zip(charges) {
+                answer(self.take_keyed(*key, charge, now));
+            }
+        }
+    }
+
+    /// Takes all of `charges`, or none if one that is enforced is denied.
+    pub fn take(&self, charges: &[Charge<'_>]) -> SmallVec<[Taken; INLINE]> {
+        match charges {
+            [charge] => std::iter::once(self.take_one(charge)).collect(),
+            _ => self.take_together(charges, self.clock.now()),
+        }
+    }
+
+    /// Gives back what a charge took and time has not given back already; a lease is released by
+    /// it. False if nothing was left of it. Of one receipt, call it once.
+    pub fn refund(&self, receipt: &Receipt) -> bool {
+        let now = self.clock.now();
+        self.account_of(receipt.key)
+            .is_some_and(|mut account| account.refund(receipt.limit, now, receipt.charged))
+    }
+
+    /// Starts the lease of a held slot anew; false if it has ended or was released.
+    pub fn renew(&self, receipt: &Receipt) -> bool {
+        let now = self.clock.now();
+        self.account_of(receipt.key).is_some_and(|mut account| account.renew(now, receipt.charged))
+    }
+
+    /// Forgets what a key has consumed; false if nothing was known of it.
+    pub fn reset(&self, key: &Key<'_>) -> bool {
+        self.account_of(self.secret.fingerprint(key)).map(|mut account| account.reset()).is_some()
+    }
+
+    /// A key as it may be shown: secret values as a hash that only this store can make.
+    pub fn key_text(&self, key: &Key<'_>) -> String {
+        key.text(|secret| self.secret.conceal(secret))
+    }
+
+    /// Keys that are remembered, vacant ones that nobody missed yet included.
+    pub fn keys(&self) -> usize {
+        self.table.keys()
+    }
+
+    /// Bytes in use.
+    pub fn bytes(&self) -> usize {
+        self.table.bytes() + self.logs.bytes()
+    }
+
+    #[inline]
+    fn take_keyed(&self, key: Fingerprint, charge: &Charge<'_>, now: Timestamp) -> Taken {
+        let known = self.table.find(key);
+        if let Some(mut account) = known.and_then(|index| self.account_at(index, key)) {
+            return self.take_from(&mut account, key, charge, now);
+        }
+        loop {
+            let place = self.place(key, charge, now);
+            let Place::At(index) = place else { return without_state(place, charge, now) };
+            if let Some(mut account) = self.account_at(index, key) {
+                return self.take_from(&mut account, key, charge, now);
+            }
+        }
+    }
+
+    /// Decides a charge that stands alone, and so is never taken back.
+    #[inline]
+    fn take_from(
+        &self,
+        account: &mut Account<'_>,
+        key: Fingerprint,
+        charge: &Charge<'_>,
+        now: Timestamp,
+    ) -> Taken {
+        let taken = self.charge(account, key, charge, now);
+        match taken.decision() {
+            Some(decision) if charge.count_denied && punishable(charge, decision) => {
+                let decision = account.punish(charge.limit, now, charge.cost);
+                Taken::Decided { decision, receipt: None }
+            }
+            _ => taken,
+        }
+    }
+
+    #[inline]
+    fn charge(
+        &self,
+        account: &mut Account<'_>,
+        key: Fingerprint,
+        charge: &Charge<'_>,
+        now: Timestamp,
+    ) -> Taken {
+        let id = || ChargeId(self.next_charge.fetch_add(1, Ordering::Relaxed));
+        let room = || self.max_bytes.saturating_sub(self.bytes());
+        match account.charge(charge.limit, now, charge.cost, id, room) {
+            Ok((decision, charged)) => {
+                let receipt =
+                    charged.map(|charged| Receipt { key, limit: charge.limit.number, charged });
+                Taken::Decided { decision, receipt }
+            }
+            Err(account::NoRoom) => Taken::Full(charge.when_full),
+        }
+    }
+
+    fn take_together(&self, charges: &[Charge<'_>], now: Timestamp) -> SmallVec<[Taken; INLINE]> {
+        let keys = self.fetch(charges);
+        loop {
+            let places: SmallVec<[Place; INLINE]> = keys
+                .iter()
+                .zip(charges)
+                .map(|(key, charge)| match self.table.find(*key) {
+                    Some(index) => Place::At(index),
+                    None => self.place(*key, charge, now),
+                })
+                .collect();
+            if let Some(mut accounts) = self.lock_all(&keys, &places) {
+                return self.take_from_all(&mut accounts, &keys, &places, charges, now);
+            }
+        }
+    }
+
+    /// Locks every slot once, in ascending order, so that two calls never wait for each other;
+    /// nothing if one has moved since.
+    fn lock_all(&self, keys: &[Fingerprint], places: &[Place]) -> Option<Accounts<'_>> {
+        let mut wanted: SmallVec<[(usize, Fingerprint); INLINE]> = places
+            .iter()
+            .zip(keys)
+            .filter_map(|(place, key)| match place {
+                Place::At(index) => Some((*index, *key)),
+                Place::NotNeeded | Place::Full => None,
+            })
+            .collect();
+        wanted.sort_unstable_by_key(|(index, _)| *index);
+        wanted.dedup_by_key(|(index, _)| *index);
+        let accounts: Option<_> = wanted
+            .into_iter()
+            .map(|(index, key)| Some((index, self.account_at(index, key)?)))
+            .collect();
+        accounts.map(Accounts)
+    }
+
+    fn take_from_all(
+        &self,
+        accounts: &mut Accounts<'_>,
+        keys: &[Fingerprint],
+        places: &[Place],
+        charges: &[Charge<'_>],
+        now: Timestamp,
+    ) -> SmallVec<[Taken; INLINE]> {
+        let mut before: SmallVec<[Record; INLINE]> = SmallVec::new();
+        let mut answers: SmallVec<[Taken; INLINE]> = SmallVec::new();
+        for ((key, place), charge) in keys.iter().zip(places).zip(charges) {
+            let (record, answer) = match accounts.at(*place) {
+                Some(account) => (account.record(), self.charge(account, *key, charge, now)),
+                None => (Record::VACANT, without_state(*place, charge, now)),
+            };
+            before.push(record);
+            answers.push(answer);
+        }
+        let denied = |(charge, answer): (&Charge<'_>, &Taken)| {
+            charge.mode == Mode::Enforce && !answer.is_allowed()
+        };
+        if charges.iter().zip(&answers).any(denied) {
+            for index in (0..charges.len()).rev() {
+                if let Some(account) = accounts.at(places[index]) {
+                    take_back(account, &charges[index], &mut answers[index], before[index], now);
+                }
+            }
+            for index in 0..charges.len() {
+                if let Some(account) = accounts.at(places[index]) {
+                    self.settle_denied(account, &charges[index], &mut answers[index], now);
+                }
+            }
+        }
+        answers
+    }
+
+    /// After a denial: charges what counts denied requests, and tells the figures of what was
+    /// taken back.
+    fn settle_denied(
+        &self,
+        account: &mut Account<'_>,
+        charge: &Charge<'_>,
+        answer: &mut Taken,
+        now: Timestamp,
+    ) {
+        let Taken::Decided { decision, receipt } = answer else { return };
+        *receipt = None;
+        if charge.count_denied && punishable(charge, decision) {
+            *decision = account.punish(charge.limit, now, charge.cost);
+            return;
+        }
+        if !decision.is_allowed() {
+            return;
+        }
+        let cost = if charge.count_denied { charge.cost } else { Cost::PEEK };
+        let figures = account.charge(charge.limit, now, cost, || ChargeId(0), || 0);
+        if let Ok((figures, _)) = figures {
+            *decision = account::with_outcome(figures, decision.outcome);
+        }
+    }
+
+    /// Finds a slot for a key that was not found, letting the table grow or forget if it must.
+    #[cold]
+    fn place(&self, key: Fingerprint, charge: &Charge<'_>, now: Timestamp) -> Place {
+        if account::takes_nothing(&charge.limit.limit, charge.cost) {
+            // Only the shard's lock tells a key that is moving from one that is unknown.
+            let _shard = self.table.lock_shard_of(key);
+            return self.table.find(key).map_or(Place::NotNeeded, Place::At);
+        }
+        self.make_room(key, now)
+    }
+
+    /// A slot for a key that may have none; the table grows or forgets somebody if it must.
+    fn make_room(&self, key: Fingerprint, now: Timestamp) -> Place {
+        let upkeep = self.upkeep(now);
+        loop {
+            let mut shard = self.table.lock_shard_of(key);
+            match self.table.find_or_insert(&mut shard, key, &upkeep) {
+                Ok(index) => {
+                    drop(shard);
+                    self.table.move_one_shard(&upkeep);
+                    return Place::At(index);
+                }
+                Err(Crowded) if self.can_grow() => {
+                    drop(shard);
+                    if !self.table.move_one_shard(&upkeep) {
+                        self.table.start_growing();
+                    }
+                }
+                Err(Crowded) => {
+                    if !self.table.forget_one(&mut shard, key, &upkeep) {
+                        return Place::Full;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Keeps a state that comes from elsewhere.
+    pub(crate) fn put(&self, key: Fingerprint, record: Record, now: Timestamp) {
+        while let Place::At(index) = self.make_room(key, now) {
+            if let Some(mut slot) = self.table.lock_at(index, key) {
+                slot.write(record);
+                return;
+            }
+        }
+        self.upkeep(now).let_go(record);
+    }
+
+    pub(crate) fn upkeep(&self, now: Timestamp) -> Upkeep<'_> {
+        Upkeep { limits: &self.register, logs: &self.logs, now }
+    }
+
+    /// Whether the table is growing, or may.
+    fn can_grow(&self) -> bool {
+        self.table.is_growing()
+            || self
+                .table
+                .bytes_if_grown()
+                .is_some_and(|bytes| bytes + self.logs.bytes() <= self.max_bytes)
+    }
+
+    /// The fingerprints of some charges, with the memory they name on its way.
+    fn fetch(&self, charges: &[Charge<'_>]) -> SmallVec<[Fingerprint; BATCH]> {
+        let keys: SmallVec<[Fingerprint; BATCH]> =
+            charges.iter().map(|charge| self.secret.fingerprint(&charge.key)).collect();
+        // Nothing depends on what is read, so the processor waits for all of it at once.
+        std::hint::black_box(keys.iter().fold(0, |sum, key| sum ^ self.table.touch(*key)));
+        keys
+    }
+
+    /// The account of a key, if it is known.
+    fn account_of(&self, key: Fingerprint) -> Option<Account<'_>> {
+        loop {
+            let index = match self.table.find(key) {
+                Some(index) => index,
+                None => {
+                    let _shard = self.table.lock_shard_of(key);
+                    self.table.find(key)?
+                }
+            };
+            if let Some(account) = self.account_at(index, key) {
+                return Some(account);
+            }
+        }
+    }
+
+    #[inline]
+    fn account_at(&self, index: usize, key: Fingerprint) -> Option<Account<'_>> {
+        let slot = self.table.lock_at(index, key)?;
+        Some(Account { slot, logs: &self.logs, register: &self.register })
+    }
+}
+
+impl fmt::Debug for MemoryStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryStore")
+            .field("keys", &self.keys())
+            .field("bytes", &self.bytes())
+            .field("max_bytes", &self.max_bytes)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The accounts of one call, each with the slot it is in.
+struct Accounts<'s>(SmallVec<[(usize, Account<'s>); INLINE]>);
+
+impl<'s> Accounts<'s> {
+    fn at(&mut self, place: Place) -> Option<&mut Account<'s>> {
+        let Place::At(wanted) = place else { return None };
+        self.0.iter_mut().find(|(index, _)| *index == wanted).map(|(_, account)| account)
+    }
+}
+
+/// The answer when there is no state to charge.
+fn without_state(place: Place, charge: &Charge<'_>, now: Timestamp) -> Taken {
+    match place {
+        Place::Full => Taken::Full(charge.when_full),
+        Place::At(_) | Place::NotNeeded => {
+            let decision = account::decide_unknown(&charge.limit.limit, now, charge.cost);
+            Taken::Decided { decision, receipt: None }
+        }
+    }
+}
+
+/// Whether a denied request is charged as a penalty. One that costs more than the limit holds is
+/// not: no client would ever be free of it.
+fn punishable(charge: &Charge<'_>, decision: &tollgate_core::Decision) -> bool {
+    !decision.is_allowed() && !account::takes_nothing(&charge.limit.limit, charge.cost)
+}
+
+/// Undoes a charge that was taken before another was denied.
+fn take_back(
+    account: &mut Account<'_>,
+    charge: &Charge<'_>,
+    answer: &mut Taken,
+    before: Record,
+    now: Timestamp,
+) {
+    match answer.receipt().map(|receipt| receipt.charged) {
+        Some(Charged::Counter(_)) => account.restore(before),
+        Some(charged @ Charged::Logged { .. }) => {
+            account.refund(charge.limit.number, now, charged);
+        }
+        None => {}
+    }
+}
+
+/// The operating system would not reserve the memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unreservable {
+    max_bytes: usize,
+}
+
+impl fmt::Display for Unreservable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes of memory cannot be reserved; lower max_bytes", self.max_bytes)
+    }
+}
+
+impl std::error::Error for Unreservable {}

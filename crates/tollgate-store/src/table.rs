@@ -1,0 +1,541 @@
+//! The table of states: one array, no pointers, no lock around it.
+//!
+//! A slot is four words: the key's fingerprint and its state. It is locked by a bit of its own
+//! last word, so a decision about a known key touches one cache line and waits for nobody but
+//! another decision about the same key.
+//!
+//! The array is cut into shards by the first bits of the fingerprint, each an open-addressed table
+//! of its own. To grow, the shards are moved apart, from the last to the first: where one goes,
+//! the ones that were there have already left. One shard moves at a time, a little of the work
+//! with every new key, and where they are is told by one word. Nothing is ever freed, so whoever
+//! reads a slot that has just been moved reads another key's fingerprint, or none, and looks
+//! again.
+//!
+//! What must stay true:
+//!
+//! - A slot is written only by whoever holds its bit, and believed only by whoever read it while
+//!   holding it.
+//! - Which keys are in a shard, and where, changes only under the shard's lock. Who did not find a
+//!   key without that lock must look again with it before the key counts as unknown.
+//! - Nobody waits for a shard's lock while holding a slot's bit, and nobody who holds a shard's
+//!   lock holds two bits at a time. So bits are taken in ascending order or singly, and no circle
+//!   of waiters can close.
+//! - Between a key's home and the key there is no empty slot.
+
+use std::fmt;
+
+use tollgate_core::Word;
+
+use crate::bounds::{LIMITS_MAX, SHARD_SLOTS_MAX, SHARD_SLOTS_MIN, VICTIMS_LOOKED_AT};
+use crate::fingerprint::Fingerprint;
+use crate::sync::{AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, spin};
+use crate::upkeep::Upkeep;
+
+/// What is kept of one key: the number of the limit its state was written under, and the state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Record {
+    pub(crate) limit: u32,
+    pub(crate) word: Word,
+}
+
+/// All states of a store.
+pub(crate) struct Table {
+    slots: Box<[Slot]>,
+    shards: Box<[Mutex<Shard>]>,
+    /// See [`Layout`].
+    layout: AtomicU64,
+    /// Held by whoever moves shards.
+    moving: Mutex<()>,
+    keys: AtomicUsize,
+}
+
+/// What is known of one shard under its lock.
+pub(crate) struct Shard {
+    index: usize,
+    keys: usize,
+}
+
+/// A slot whose bit is held. Dropping it lets go, and writes what was written to it.
+pub(crate) struct Locked<'t> {
+    slot: &'t Slot,
+    record: Record,
+}
+
+/// There is no slot for another key: the table must grow, or forget one.
+#[derive(Debug)]
+pub(crate) struct Crowded;
+
+/// The operating system would not reserve the table.
+#[derive(Debug)]
+pub(crate) struct Unreservable;
+
+/// Fingerprint, then state. The upper bits of the state's halves, which the core leaves free, hold
+/// the number of its limit and the lock.
+type Slot = [AtomicU64; 4];
+
+pub(crate) const SLOT_BYTES: usize = 32;
+
+const FIRST: usize = 0;
+const SECOND: usize = 1;
+const LOW: usize = 2;
+const HIGH: usize = 3;
+
+const LOCKED: u64 = 1 << 63;
+const HALF: u64 = (1 << Word::HALF_BITS) - 1;
+const LIMIT_BITS_LOW: u32 = 64 - Word::HALF_BITS;
+const LIMIT_BITS_HIGH: u32 = LIMIT_BITS_LOW - 1;
+
+const _: () = assert!(1 << (LIMIT_BITS_LOW + LIMIT_BITS_HIGH) == LIMITS_MAX);
+const _: () = assert!(SHARD_SLOTS_MAX < 1 << 16, "a layout keeps 16 bits for it");
+
+impl Table {
+    /// A table that can grow to `max_bytes`. Memory is reserved now and committed as it is used.
+    pub(crate) fn new(max_bytes: usize) -> Result<Self, Unreservable> {
+        let slots_max = max_bytes / SLOT_BYTES;
+        let shards = (slots_max / SHARD_SLOTS_MAX).max(1).next_power_of_two();
+        let slots = SHARD_SLOTS_MIN;
+        let layout = Layout { slots, slots_if_moved: slots, unmoved: 0 };
+        let shard = |index| Mutex::new(Shard { index, keys: 0 });
+        Ok(Self {
+            slots: zeroed(slots_max.max(shards * slots))?,
+            shards: (0..shards).map(shard).collect(),
+            layout: AtomicU64::new(layout.packed()),
+            moving: Mutex::new(()),
+            keys: AtomicUsize::new(0),
+        })
+    }
+
+    /// Keys that have a slot, vacant ones that nobody missed included.
+    pub(crate) fn keys(&self) -> usize {
+        self.keys.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of the array that are in use.
+    pub(crate) fn bytes(&self) -> usize {
+        self.layout().slots_if_moved * self.shards.len() * SLOT_BYTES
+    }
+
+    /// Reads where `key` should be, so that it is near when it is wanted.
+    pub(crate) fn touch(&self, key: Fingerprint) -> u64 {
+        let place = self.place_of(key);
+        self.slots[place.home(key)][FIRST].load(Ordering::Relaxed)
+    }
+
+    /// Where `key` is, if it is known: a hint that [`Table::lock_at`] checks.
+    #[inline]
+    pub(crate) fn find(&self, key: Fingerprint) -> Option<usize> {
+        self.find_in(self.place_of(key), key)
+    }
+
+    /// The slot at `index`, locked, if it still holds `key`.
+    #[inline]
+    pub(crate) fn lock_at(&self, index: usize, key: Fingerprint) -> Option<Locked<'_>> {
+        let locked = Locked::new(&self.slots[index]);
+        (locked.key() == key).then_some(locked)
+    }
+
+    /// The lock of the shard that `key` belongs to.
+    pub(crate) fn lock_shard_of(&self, key: Fingerprint) -> MutexGuard<'_, Shard> {
+        self.lock_shard(self.shard_of(key))
+    }
+
+    /// Where `key` is, after giving it a slot if it has none: that of a vacant state if there is
+    /// one on the way.
+    pub(crate) fn find_or_insert(
+        &self,
+        shard: &mut Shard,
+        key: Fingerprint,
+        upkeep: &Upkeep<'_>,
+    ) -> Result<usize, Crowded> {
+        let place = self.layout().place(shard.index);
+        let mut vacant = None;
+        for index in place.probes(key) {
+            let resident = self.key_at(index);
+            if resident == key {
+                return Ok(index);
+            }
+            if resident == Fingerprint::NONE {
+                return match vacant {
+                    Some(vacant) if self.replace_vacant(vacant, key, upkeep) => Ok(vacant),
+                    _ if shard.keys >= place.keys_max() => Err(Crowded),
+                    _ => {
+                        shard.keys += 1;
+                        self.keys.fetch_add(1, Ordering::Relaxed);
+                        Locked::new(&self.slots[index]).settle(key, Record::VACANT);
+                        Ok(index)
+                    }
+                };
+            }
+            if vacant.is_none() && upkeep.is_vacant(self.record_at(index)) {
+                vacant = Some(index);
+            }
+        }
+        unreachable!("one slot of a shard is always empty")
+    }
+
+    /// Forgets the key near where `key` belongs that loses least by it; false if nobody there can
+    /// be spared.
+    pub(crate) fn forget_one(
+        &self,
+        shard: &mut Shard,
+        key: Fingerprint,
+        upkeep: &Upkeep<'_>,
+    ) -> bool {
+        let place = self.layout().place(shard.index);
+        let loss = |index: usize| upkeep.loss(Locked::new(&self.slots[index]).record);
+        let victim = place
+            .probes(key)
+            .filter(|index| self.key_at(*index) != Fingerprint::NONE)
+            .take(VICTIMS_LOOKED_AT)
+            .filter_map(|index| Some((loss(index)?, index)))
+            .min();
+        match victim {
+            Some((_, index)) => {
+                upkeep.let_go(self.remove(shard, place, index));
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Begins to grow, unless the array has no room for that or it has begun already.
+    pub(crate) fn start_growing(&self) {
+        let _moving = self.moving.lock().expect("nothing panics while a shard moves");
+        if let Some(grown) = self.grown() {
+            self.layout.store(grown.packed(), Ordering::Release);
+        }
+    }
+
+    /// Bytes that growing once more would take, if the array has room for that.
+    pub(crate) fn bytes_if_grown(&self) -> Option<usize> {
+        self.grown().map(|grown| grown.slots_if_moved * self.shards.len() * SLOT_BYTES)
+    }
+
+    /// Whether some shards have yet to move.
+    pub(crate) fn is_growing(&self) -> bool {
+        self.layout().unmoved > 0
+    }
+
+    /// Moves one more shard, if the table is growing; says whether it was. States that are vacant
+    /// stay behind.
+    pub(crate) fn move_one_shard(&self, upkeep: &Upkeep<'_>) -> bool {
+        if self.layout().unmoved == 0 {
+            return false;
+        }
+        let _moving = self.moving.lock().expect("nothing panics while a shard moves");
+        let layout = self.layout();
+        let Some(index) = layout.unmoved.checked_sub(1) else { return true };
+        let mut shard = self.lock_shard(index);
+        let moved = Layout { unmoved: index, ..layout };
+        let contents = self.take_out(layout.place(index), upkeep);
+        self.keys.fetch_sub(shard.keys - contents.len(), Ordering::Relaxed);
+        shard.keys = contents.len();
+        self.put_in(moved.place(index), &contents);
+        self.layout.store(moved.packed(), Ordering::Release);
+        true
+    }
+
+    /// How many shards there are.
+    pub(crate) fn shards(&self) -> usize {
+        self.shards.len()
+    }
+
+    /// Calls `each` with every key of a shard and its record, while the key's slot is locked.
+    pub(crate) fn for_each_in(&self, shard: usize, mut each: impl FnMut(Fingerprint, Record)) {
+        let shard = self.lock_shard(shard);
+        for index in self.layout().place(shard.index).range() {
+            if self.key_at(index) != Fingerprint::NONE {
+                let locked = Locked::new(&self.slots[index]);
+                each(locked.key(), locked.record);
+            }
+        }
+    }
+
+    /// Takes the key at `index` out, and closes the gap that it leaves.
+    fn remove(&self, shard: &mut Shard, place: Place, index: usize) -> Record {
+        let (_, removed) = Locked::new(&self.slots[index]).vacate();
+        shard.keys -= 1;
+        self.keys.fetch_sub(1, Ordering::Relaxed);
+        let mut gap = index;
+        let mut next = place.after(gap);
+        while self.key_at(next) != Fingerprint::NONE {
+            // A key may close the gap unless that would put it before its home.
+            let home = place.home(self.key_at(next));
+            if place.distance(home, next) >= place.distance(gap, next) {
+                let (key, record) = Locked::new(&self.slots[next]).vacate();
+                Locked::new(&self.slots[gap]).settle(key, record);
+                gap = next;
+            }
+            next = place.after(next);
+        }
+        removed
+    }
+
+    /// Gives the slot of a state that was vacant to `key`, if it still is.
+    fn replace_vacant(&self, index: usize, key: Fingerprint, upkeep: &Upkeep<'_>) -> bool {
+        let slot = Locked::new(&self.slots[index]);
+        let is_vacant = upkeep.is_vacant(slot.record);
+        if is_vacant {
+            upkeep.let_go(slot.record);
+            slot.settle(key, Record::VACANT);
+        }
+        is_vacant
+    }
+
+    fn take_out(&self, place: Place, upkeep: &Upkeep<'_>) -> Vec<(Fingerprint, Record)> {
+        let mut contents = Vec::with_capacity(place.slots);
+        for index in place.range() {
+            if self.key_at(index) != Fingerprint::NONE {
+                let (key, record) = Locked::new(&self.slots[index]).vacate();
+                if upkeep.is_vacant(record) {
+                    upkeep.let_go(record);
+                } else {
+                    contents.push((key, record));
+                }
+            }
+        }
+        contents
+    }
+
+    fn put_in(&self, place: Place, contents: &[(Fingerprint, Record)]) {
+        for (key, record) in contents {
+            let index = place
+                .probes(*key)
+                .find(|index| self.key_at(*index) == Fingerprint::NONE)
+                .expect("a shard only moves to where it has more slots");
+            Locked::new(&self.slots[index]).settle(*key, *record);
+        }
+    }
+
+    #[inline]
+    fn find_in(&self, place: Place, key: Fingerprint) -> Option<usize> {
+        let mut index = place.home(key);
+        for _ in 0..place.slots {
+            let slot = &self.slots[index];
+            let first = slot[FIRST].load(Ordering::Relaxed);
+            if first == key.first && slot[SECOND].load(Ordering::Relaxed) == key.second {
+                return Some(index);
+            }
+            if first == Fingerprint::NONE.first {
+                return None;
+            }
+            index = place.after(index);
+        }
+        None
+    }
+
+    /// Who lives at `index`. Sure only under the shard's lock.
+    fn key_at(&self, index: usize) -> Fingerprint {
+        let [first, second, ..] = &self.slots[index];
+        Fingerprint { first: first.load(Ordering::Relaxed), second: second.load(Ordering::Relaxed) }
+    }
+
+    /// What may be kept at `index`: read without the slot's bit, and so only a hint.
+    fn record_at(&self, index: usize) -> Record {
+        let slot = &self.slots[index];
+        Record::read(slot, slot[HIGH].load(Ordering::Relaxed) & !LOCKED)
+    }
+
+    fn lock_shard(&self, index: usize) -> MutexGuard<'_, Shard> {
+        self.shards[index].lock().expect("nothing under a shard's lock panics")
+    }
+
+    #[inline]
+    fn shard_of(&self, key: Fingerprint) -> usize {
+        ((u128::from(key.first) * self.shards.len() as u128) >> 64) as usize
+    }
+
+    #[inline]
+    fn place_of(&self, key: Fingerprint) -> Place {
+        self.layout().place(self.shard_of(key))
+    }
+
+    #[inline]
+    fn layout(&self) -> Layout {
+        Layout::unpacked(self.layout.load(Ordering::Acquire))
+    }
+
+    /// The next larger layout, if the last growth is over and the array has room.
+    fn grown(&self) -> Option<Layout> {
+        let layout = self.layout();
+        let slots = layout.slots_if_moved;
+        let more =
+            (slots + slots / 8).min(SHARD_SLOTS_MAX * 2).min(self.slots.len() / self.shards.len());
+        (layout.unmoved == 0 && more > slots).then_some(Layout {
+            slots,
+            slots_if_moved: more,
+            unmoved: self.shards.len(),
+        })
+    }
+}
+
+impl fmt::Debug for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Table").field("keys", &self.keys()).field("bytes", &self.bytes()).finish()
+    }
+}
+
+/// How many slots each shard has. While the table grows the first `unmoved` shards still have the
+/// old number.
+#[derive(Clone, Copy)]
+struct Layout {
+    slots: usize,
+    slots_if_moved: usize,
+    unmoved: usize,
+}
+
+impl Layout {
+    fn packed(self) -> u64 {
+        self.slots as u64 | (self.slots_if_moved as u64) << 16 | (self.unmoved as u64) << 32
+    }
+
+    #[inline]
+    fn unpacked(packed: u64) -> Self {
+        Self {
+            slots: (packed & 0xFFFF) as usize,
+            slots_if_moved: (packed >> 16 & 0xFFFF) as usize,
+            unmoved: (packed >> 32) as usize,
+        }
+    }
+
+    #[inline]
+    fn place(self, shard: usize) -> Place {
+        let slots = if shard < self.unmoved { self.slots } else { self.slots_if_moved };
+        Place { start: shard * slots, slots }
+    }
+}
+
+/// Where a shard lies in the array.
+#[derive(Clone, Copy)]
+struct Place {
+    start: usize,
+    slots: usize,
+}
+
+impl Place {
+    #[inline]
+    fn home(self, key: Fingerprint) -> usize {
+        self.start + ((u128::from(key.second) * self.slots as u128) >> 64) as usize
+    }
+
+    /// Every slot of the shard, from the home of `key` on and around.
+    #[inline]
+    fn probes(self, key: Fingerprint) -> impl Iterator<Item = usize> {
+        (self.home(key)..self.start + self.slots).chain(self.start..self.home(key))
+    }
+
+    fn range(self) -> std::ops::Range<usize> {
+        self.start..self.start + self.slots
+    }
+
+    fn after(self, index: usize) -> usize {
+        if index + 1 == self.start + self.slots { self.start } else { index + 1 }
+    }
+
+    /// Steps from `from` on to `to`, around the end if need be.
+    fn distance(self, from: usize, to: usize) -> usize {
+        if to >= from { to - from } else { to + self.slots - from }
+    }
+
+    /// A fuller shard would make unknown keys slow to tell from known ones. One slot at least is
+    /// always empty, so every search ends.
+    fn keys_max(self) -> usize {
+        self.slots - self.slots.div_ceil(8)
+    }
+}
+
+impl<'t> Locked<'t> {
+    #[inline]
+    fn new(slot: &'t Slot) -> Self {
+        let mut tries = 0;
+        let mut high = slot[HIGH].load(Ordering::Relaxed);
+        loop {
+            let unlocked = high & !LOCKED;
+            match slot[HIGH].compare_exchange_weak(
+                unlocked,
+                unlocked | LOCKED,
+                Ordering::Acquire,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return Self { slot, record: Record::read(slot, unlocked) },
+                Err(found) => high = found,
+            }
+            if high & LOCKED != 0 {
+                tries += 1;
+                spin(tries);
+                high = slot[HIGH].load(Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// What is kept of the key.
+    #[inline]
+    pub(crate) fn record(&self) -> Record {
+        self.record
+    }
+
+    /// Keeps something else of it.
+    #[inline]
+    pub(crate) fn write(&mut self, record: Record) {
+        self.record = record;
+    }
+
+    fn key(&self) -> Fingerprint {
+        Fingerprint {
+            first: self.slot[FIRST].load(Ordering::Relaxed),
+            second: self.slot[SECOND].load(Ordering::Relaxed),
+        }
+    }
+
+    /// Gives the slot to `key`.
+    fn settle(mut self, key: Fingerprint, record: Record) {
+        self.slot[FIRST].store(key.first, Ordering::Relaxed);
+        self.slot[SECOND].store(key.second, Ordering::Relaxed);
+        self.record = record;
+    }
+
+    /// Leaves the slot empty; tells who was in it.
+    fn vacate(mut self) -> (Fingerprint, Record) {
+        let was = (self.key(), self.record);
+        self.slot[FIRST].store(Fingerprint::NONE.first, Ordering::Relaxed);
+        self.slot[SECOND].store(Fingerprint::NONE.second, Ordering::Relaxed);
+        self.record = Record::VACANT;
+        was
+    }
+}
+
+impl Drop for Locked<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        let Record { limit, word } = self.record;
+        debug_assert!(word.low <= HALF && word.high <= HALF && (limit as usize) < LIMITS_MAX);
+        let limit = u64::from(limit);
+        let low = word.low | limit << Word::HALF_BITS;
+        let high = word.high | (limit >> LIMIT_BITS_LOW) << Word::HALF_BITS;
+        self.slot[LOW].store(low, Ordering::Relaxed);
+        self.slot[HIGH].store(high, Ordering::Release);
+    }
+}
+
+impl Record {
+    /// What is kept of a key never seen.
+    pub(crate) const VACANT: Self = Self { limit: 0, word: Word::VACANT };
+
+    #[inline]
+    fn read(slot: &Slot, high: u64) -> Self {
+        let low = slot[LOW].load(Ordering::Relaxed);
+        let limit = low >> Word::HALF_BITS | (high >> Word::HALF_BITS) << LIMIT_BITS_LOW;
+        Self { limit: limit as u32, word: Word { low: low & HALF, high: high & HALF } }
+    }
+}
+
+/// An array of empty slots, of which the operating system commits only what is touched.
+#[cfg(not(loom))]
+fn zeroed(slots: usize) -> Result<Box<[Slot]>, Unreservable> {
+    bytemuck::allocation::try_zeroed_slice_box(slots).map_err(|()| Unreservable)
+}
+
+#[cfg(loom)]
+fn zeroed(slots: usize) -> Result<Box<[Slot]>, Unreservable> {
+    Ok((0..slots).map(|_| std::array::from_fn(|_| AtomicU64::new(0))).collect())
+}
