@@ -1,3 +1,47 @@
-//! The `tollgate` command.
+//! The `tollgate` command: arguments in, one command run, an exit code out.
+//!
+//! Each command is a file of its own: what it takes, with an example in its help, and what it does.
+//! Data goes to standard output and messages to standard error. The code is 0 when it worked, 1
+//! when it failed, 2 when it was asked for something that cannot be.
 
-fn main() {}
+mod choose;
+mod compare;
+mod completions;
+mod man;
+mod output;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+const EXAMPLES: &str = "\
+Examples:
+  tollgate compare 10/minute --traffic boundary    what each algorithm would do
+  tollgate choose                                  which one to take
+  tollgate help compare                            more about a command";
+
+/// Rate limits that tell every request exactly when it may pass
+#[derive(Debug, Parser)]
+#[command(name = "tollgate", version, arg_required_else_help = true, after_help = EXAMPLES)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Compare(compare::Arguments),
+    Choose(choose::Arguments),
+    Completions(completions::Arguments),
+    Man(man::Arguments),
+}
+
+fn main() -> ExitCode {
+    let done = match Arguments::parse().command {
+        Command::Compare(arguments) => compare::run(&arguments),
+        Command::Choose(arguments) => choose::run(&arguments),
+        Command::Completions(arguments) => completions::run(&arguments),
+        Command::Man(arguments) => man::run(&arguments),
+    };
+    done.map_or_else(output::Failure::exit, |()| ExitCode::SUCCESS)
+}

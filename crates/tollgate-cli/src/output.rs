@@ -1,0 +1,130 @@
+//! What reaches the user: data on standard output, messages on standard error, an exit code.
+//!
+//! A reader that leaves early, as `head` does, is no failure. Colours are for people: only on a
+//! terminal, and not when they asked for none.
+
+use std::env;
+use std::ffi::OsStr;
+use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::process::ExitCode;
+
+use clap::ValueEnum;
+
+/// For whom data is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// For people.
+    #[default]
+    Text,
+    /// For programs.
+    Json,
+}
+
+/// Why a command did not do what it was asked.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// It was asked for something that cannot be.
+    Usage(String),
+    /// It tried, and failed.
+    Failed(String),
+    /// Nobody reads the data any more.
+    ReaderLeft,
+}
+
+impl Failure {
+    /// Says what went wrong, and turns it into an exit code.
+    pub(crate) fn exit(self) -> ExitCode {
+        let (text, code) = match self {
+            Self::Usage(text) => (text, 2),
+            Self::Failed(text) => (text, 1),
+            Self::ReaderLeft => return ExitCode::SUCCESS,
+        };
+        message(&format!("error: {text}"));
+        ExitCode::from(code)
+    }
+}
+
+/// Writes data.
+pub(crate) fn data(bytes: impl AsRef<[u8]>) -> Result<(), Failure> {
+    let mut stdout = io::stdout().lock();
+    let written = stdout.write_all(bytes.as_ref()).and_then(|()| stdout.flush());
+    written.map_err(|error| match error.kind() {
+        ErrorKind::BrokenPipe => Failure::ReaderLeft,
+        _ => Failure::Failed(format!("cannot write to standard output: {error}")),
+    })
+}
+
+/// Writes a message. One that cannot be written has nowhere else to go.
+pub(crate) fn message(text: &str) {
+    let _ = writeln!(io::stderr().lock(), "{text}");
+}
+
+/// Writes a question, and stays on its line.
+pub(crate) fn prompt(text: &str) {
+    let mut stderr = io::stderr().lock();
+    let _ = write!(stderr, "{text} ").and_then(|()| stderr.flush());
+}
+
+/// What a colour says. Never only a colour: whatever is painted also reads without.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Tone {
+    Good,
+    Waiting,
+    Bad,
+    Strong,
+    Quiet,
+}
+
+/// Whether to colour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Palette {
+    is_coloured: bool,
+}
+
+impl Palette {
+    /// What suits standard output, as it is.
+    pub(crate) fn of_stdout() -> Self {
+        let (no_color, terminal) = (env::var_os("NO_COLOR"), env::var_os("TERM"));
+        Self::suiting(io::stdout().is_terminal(), no_color.as_deref(), terminal.as_deref())
+    }
+
+    fn suiting(is_terminal: bool, no_color: Option<&OsStr>, terminal: Option<&OsStr>) -> Self {
+        let is_unwanted = no_color.is_some_and(|value| !value.is_empty());
+        let is_unable = terminal.is_some_and(|name| name == "dumb");
+        Self { is_coloured: is_terminal && !is_unwanted && !is_unable }
+    }
+
+    /// The text in this tone.
+    pub(crate) fn paint(self, tone: Tone, text: &str) -> String {
+        let code = match tone {
+            Tone::Good => "32",
+            Tone::Waiting => "33",
+            Tone::Bad => "31",
+            Tone::Strong => "1",
+            Tone::Quiet => "2",
+        };
+        if self.is_coloured { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+
+    use super::Palette;
+
+    fn check(is_terminal: bool, no_color: Option<&str>, terminal: &str, expected: bool) {
+        let palette =
+            Palette::suiting(is_terminal, no_color.map(OsStr::new), Some(OsStr::new(terminal)));
+        assert_eq!(palette.is_coloured, expected, "{is_terminal} {no_color:?} {terminal}");
+    }
+
+    #[test]
+    fn colours_are_for_a_terminal_whose_user_did_not_decline_them() {
+        check(true, None, "xterm", true);
+        check(true, Some(""), "xterm", true);
+        check(true, Some("1"), "xterm", false);
+        check(true, None, "dumb", false);
+        check(false, None, "xterm", false);
+    }
+}

@@ -1,0 +1,104 @@
+//! What holds for every command.
+
+use std::fs;
+use std::process::Stdio;
+
+use crate::{command, tollgate};
+
+const COMMANDS: [&str; 4] = ["compare", "choose", "completions", "man"];
+
+#[test]
+fn every_command_is_in_the_help_and_has_help_with_an_example() {
+    let overview = tollgate(&["--help"]).stdout;
+    for name in COMMANDS {
+        assert!(overview.contains(&format!("\n  {name} ")), "{name} is not in the help");
+        for help in [tollgate(&[name, "--help"]), tollgate(&["help", name])] {
+            assert_eq!(help.code, Some(0));
+            let (_, examples) = help.stdout.split_once("Examples:\n").expect("there are examples");
+            assert!(examples.starts_with(&format!("  tollgate {name}")), "{examples}");
+        }
+    }
+    let listed = overview.split_once("Commands:\n").unwrap().1.split_once("\n\n").unwrap().0;
+    assert_eq!(listed.lines().count(), COMMANDS.len() + 1, "a command is not tested here");
+}
+
+#[test]
+fn without_a_command_the_help_goes_to_standard_error() {
+    let run = tollgate(&[]);
+    assert_eq!((run.code, run.stdout.as_str()), (Some(2), ""));
+    assert!(run.stderr.contains("Usage: tollgate"));
+}
+
+#[test]
+fn an_unknown_command_is_a_mistake_in_usage() {
+    let run = tollgate(&["compere"]);
+    assert_eq!((run.code, run.stdout.as_str()), (Some(2), ""));
+    assert!(run.stderr.contains("compere"), "{}", run.stderr);
+}
+
+#[test]
+fn completions_name_every_command_in_every_shell() {
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+        let run = tollgate(&["completions", shell]);
+        assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{shell}");
+        for name in COMMANDS {
+            assert!(run.stdout.contains(name), "{shell} does not complete {name}");
+        }
+    }
+    assert_eq!(tollgate(&["completions", "cmd"]).code, Some(2));
+}
+
+#[test]
+fn the_manual_names_every_command() {
+    let run = tollgate(&["man"]);
+    assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""));
+    assert!(run.stdout.contains(".TH tollgate 1"), "{}", run.stdout);
+    for name in COMMANDS {
+        assert!(run.stdout.contains(&format!("tollgate\\-{name}(1)")), "{name} is not in it");
+    }
+}
+
+#[test]
+fn the_manual_has_a_page_for_each_command_in_a_folder() {
+    let folder = std::env::temp_dir().join(format!("tollgate-man-{}", std::process::id()));
+    fs::create_dir(&folder).unwrap();
+    let run = tollgate(&["man", "--dir", folder.to_str().unwrap()]);
+    let pages: Vec<bool> = COMMANDS
+        .iter()
+        .map(|name| folder.join(format!("tollgate-{name}.1")).is_file())
+        .chain([folder.join("tollgate.1").is_file()])
+        .collect();
+    fs::remove_dir_all(&folder).unwrap();
+    assert_eq!((run.code, run.stdout.as_str()), (Some(0), ""));
+    assert_eq!(pages, [true; COMMANDS.len() + 1]);
+    assert_eq!(tollgate(&["man", "--dir", folder.to_str().unwrap()]).code, Some(1));
+}
+
+#[test]
+fn a_reader_that_leaves_early_is_no_failure() {
+    // More than a pipe holds, so that writing goes on after the reader left.
+    let long = ["compare", "200/minute", "--traffic", "retry-storm", "--output", "json"];
+    for arguments in [&long[..], &["completions", "zsh"], &["man"], &["--help"]] {
+        let mut child = command(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        drop(child.stdout.take());
+        let output = child.wait_with_output().unwrap();
+        let messages = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.status.code(), &*messages), (Some(0), ""), "{arguments:?}");
+    }
+}
+
+#[test]
+fn there_is_no_colour_where_nobody_looks() {
+    for no_color in [None, Some(""), Some("1")] {
+        let mut run = command(&["compare", "10/minute"]);
+        run.env_remove("NO_COLOR").env("TERM", "xterm-256color");
+        run.envs(no_color.map(|value| ("NO_COLOR", value)));
+        let output = run.output().unwrap();
+        assert!(!output.stdout.contains(&0x1b), "NO_COLOR is {no_color:?}");
+    }
+}

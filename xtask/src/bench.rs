@@ -1,0 +1,17 @@
+//! Measuring.
+//!
+//! Peers live in a workspace of their own, so that neither a user nor CI ever builds them.
+
+pub(crate) mod decide;
+
+use crate::shell;
+
+/// Runs the side-by-side benchmark with the given arguments.
+pub(crate) fn against_peers(arguments: &[String]) -> Result<(), String> {
+    const MANIFEST: &str = "bench/Cargo.toml";
+    if !shell::root().join(MANIFEST).is_file() {
+        return Err(format!("there is no {MANIFEST}: run this in a full checkout"));
+    }
+    let mut command = shell::cargo(&["run", "--release", "--manifest-path", MANIFEST, "--"]);
+    shell::run(command.args(arguments))
+}

@@ -1,0 +1,141 @@
+//! The project's own commands, run as `cargo xtask …`.
+//!
+//! What a fresh machine lacks is installed or named here, and what the house rules ask is held
+//! here. Nothing of this is shipped, and it depends on nothing but the standard library: it must
+//! build in a moment on a machine that has Rust and nothing else.
+
+mod bench;
+mod parts;
+mod shell;
+mod suite;
+mod tidy;
+
+use std::env;
+use std::process::{Command, ExitCode};
+
+const USAGE: &str = "\
+usage: cargo xtask COMMAND
+
+  test [ARGUMENT…]        install what tests need, run them all (given arguments: one `cargo test`)
+  tidy                    check the house rules
+  ci                      format, clippy, tidy and test, as .ci/run does
+  bench [NAME] [-- ARG…]  measure tollgate beside its peers (given no name: instructions as well)
+  bench decide [--check]  count instructions per decision into docs/instructions.md, or compare
+";
+
+fn main() -> ExitCode {
+    let arguments: Result<Vec<String>, _> =
+        env::args_os().skip(1).map(std::ffi::OsString::into_string).collect();
+    let Some(request) = arguments.ok().and_then(|arguments| Request::parse(&arguments)) else {
+        eprint!("{USAGE}");
+        return ExitCode::from(2);
+    };
+    match request.run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(sentence) => {
+            eprintln!("error: {sentence}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// What was asked for on the command line.
+#[derive(Debug, PartialEq, Eq)]
+enum Request {
+    Help,
+    Test(Vec<String>),
+    Tidy,
+    Ci,
+    BenchEverything,
+    BenchPeers(Vec<String>),
+    CountInstructions,
+    CheckInstructions,
+}
+
+impl Request {
+    fn parse(arguments: &[String]) -> Option<Self> {
+        let (command, rest) = arguments.split_first()?;
+        let words: Vec<&str> = rest.iter().map(String::as_str).collect();
+        match (command.as_str(), words.as_slice()) {
+            ("help" | "--help" | "-h", []) => Some(Self::Help),
+            ("test", _) => Some(Self::Test(rest.to_vec())),
+            ("tidy", []) => Some(Self::Tidy),
+            ("ci", []) => Some(Self::Ci),
+            ("bench", []) => Some(Self::BenchEverything),
+            ("bench", ["decide"]) => Some(Self::CountInstructions),
+            ("bench", ["decide", "--check"]) => Some(Self::CheckInstructions),
+            ("bench", ["decide", ..]) => None,
+            ("bench", _) => Some(Self::BenchPeers(without_separator(rest))),
+            _ => None,
+        }
+    }
+
+    fn run(self) -> Result<(), String> {
+        match self {
+            Self::Help => {
+                print!("{USAGE}");
+                Ok(())
+            }
+            Self::Test(arguments) => suite::run(&arguments),
+            Self::Tidy => tidy::run(),
+            // The steps are spelled once, in the script, so that the two cannot drift apart.
+            Self::Ci => shell::run(Command::new(".ci/run").current_dir(shell::root())),
+            Self::BenchEverything => {
+                bench::against_peers(&[])?;
+                bench::decide::record()
+            }
+            Self::BenchPeers(arguments) => bench::against_peers(&arguments),
+            Self::CountInstructions => bench::decide::record(),
+            Self::CheckInstructions => bench::decide::check(),
+        }
+    }
+}
+
+/// The first `--` only parts our arguments from the benchmark's; it is not one of either.
+fn without_separator(arguments: &[String]) -> Vec<String> {
+    let mut arguments = arguments.to_vec();
+    if let Some(at) = arguments.iter().position(|argument| argument == "--") {
+        arguments.remove(at);
+    }
+    arguments
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> Vec<String> {
+        line.split_whitespace().map(str::to_owned).collect()
+    }
+
+    fn check(line: &str, expected: &Option<Request>) {
+        assert_eq!(Request::parse(&words(line)), *expected, "cargo xtask {line}");
+    }
+
+    #[test]
+    fn every_command_is_understood() {
+        check("help", &Some(Request::Help));
+        check("test", &Some(Request::Test(vec![])));
+        check("tidy", &Some(Request::Tidy));
+        check("ci", &Some(Request::Ci));
+        check("bench", &Some(Request::BenchEverything));
+        check("bench decide", &Some(Request::CountInstructions));
+        check("bench decide --check", &Some(Request::CheckInstructions));
+    }
+
+    #[test]
+    fn arguments_of_test_and_bench_are_passed_on() {
+        check(
+            "test -p tollgate-core -- --nocapture",
+            &Some(Request::Test(words("-p tollgate-core -- --nocapture"))),
+        );
+        check("bench store -- --keys 1000", &Some(Request::BenchPeers(words("store --keys 1000"))));
+    }
+
+    #[test]
+    fn anything_else_gets_the_usage() {
+        for line in ["", "tydi", "tidy now", "ci fast", "bench decide --chekc", "help me"] {
+            check(line, &None);
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Real parts that tests and measurements use: servers and tools that are not Rust crates.
+//!
+//! Where we may install (root on Debian or a relative of it) a missing part is installed;
+//! everywhere else the reader is told exactly what to install, and the command fails. A test that
+//! is skipped because its server is missing would be a test nobody runs.
+
+use std::env;
+use std::ffi::OsStr;
+use std::process::Command;
+
+use crate::shell;
+
+/// Something to be found on `PATH`.
+#[derive(Debug)]
+pub(crate) struct Part {
+    /// The command that must be there.
+    pub(crate) command: &'static str,
+    /// The Debian package that brings it.
+    pub(crate) package: &'static str,
+    /// What it is needed for, to be told to who must install it.
+    pub(crate) why: &'static str,
+}
+
+/// What `cargo xtask test` needs.
+pub(crate) const FOR_TESTS: &[Part] = &[Part {
+    command: "redis-server",
+    package: "redis-server",
+    why: "the Lua twins are compared with the Rust algorithms on a real server",
+}];
+
+/// What `cargo xtask bench decide` needs.
+pub(crate) const FOR_INSTRUCTION_COUNTS: &[Part] =
+    &[Part { command: "valgrind", package: "valgrind", why: "its callgrind counts instructions" }];
+
+/// Installs packages without starting the services in them: tests start servers of their own, and a
+/// machine that only runs tests should not end up with a Redis listening on it. `policy-rc.d` is
+/// how Debian is told so; it is gone again even when the installation is interrupted.
+const INSTALL: &str = r#"
+export DEBIAN_FRONTEND=noninteractive
+policy=/usr/sbin/policy-rc.d
+if [ ! -e "$policy" ]; then
+    trap 'rm -f "$policy"' EXIT
+    trap 'exit 130' HUP INT TERM
+    printf '#!/bin/sh\nexit 101\n' >"$policy"
+    chmod 755 "$policy"
+fi
+apt-get update || echo "apt-get update failed; going on with the package lists that are there" >&2
+apt-get install -y --no-install-recommends "$@"
+"#;
+
+/// Sees to it that every part is there, or says what to do.
+pub(crate) fn require(parts: &[Part]) -> Result<(), String> {
+    let missing = missing_of(parts);
+    if missing.is_empty() {
+        return Ok(());
+    }
+    if !may_install() {
+        return Err(what_to_install(&missing));
+    }
+    let packages: Vec<&str> = missing.iter().map(|part| part.package).collect();
+    eprintln!("installing {}", packages.join(" "));
+    let status = Command::new("sh").args(["-c", INSTALL, "sh"]).args(&packages).status();
+    let installed = status.is_ok_and(|status| status.success());
+    let missing = missing_of(parts);
+    match (installed, missing.is_empty()) {
+        (_, true) => Ok(()),
+        (false, false) => {
+            Err(format!("the installation failed (see above); {}", what_to_install(&missing)))
+        }
+        (true, false) => {
+            let commands: Vec<&str> = missing.iter().map(|part| part.command).collect();
+            Err(format!(
+                "apt-get installed {}, and yet there is no {} on PATH; look where the package put \
+                 it (`dpkg --listfiles`) and add that folder to PATH",
+                packages.join(" "),
+                commands.join(", no ")
+            ))
+        }
+    }
+}
+
+fn missing_of(parts: &[Part]) -> Vec<&Part> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    parts.iter().filter(|part| !is_on(&path, part.command)).collect()
+}
+
+fn is_on(path: &OsStr, command: &str) -> bool {
+    env::split_paths(path).any(|folder| folder.join(command).is_file())
+}
+
+fn may_install() -> bool {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let is_root = || shell::output(Command::new("id").arg("-u")).is_ok_and(|id| id.trim() == "0");
+    is_on(&path, "apt-get") && is_root()
+}
+
+fn what_to_install(missing: &[&Part]) -> String {
+    let mut text = String::from("these commands are needed and not on PATH:\n");
+    for part in missing {
+        text += &format!("  {}: {}\n", part.command, part.why);
+    }
+    let packages: Vec<&str> = missing.iter().map(|part| part.package).collect();
+    text += &format!(
+        "on Debian or Ubuntu, run `sudo apt-get install {}`; elsewhere, install what brings the \
+         commands above and put them on PATH; then run this again",
+        packages.join(" ")
+    );
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PARTS: &[Part] = &[
+        Part { command: "nginx", package: "nginx-light", why: "it asks for decisions" },
+        Part { command: "valkey-server", package: "valkey", why: "it holds states" },
+    ];
+
+    #[test]
+    fn who_must_install_is_told_every_command_and_package_and_why() {
+        let text = what_to_install(&PARTS.iter().collect::<Vec<_>>());
+        assert_eq!(
+            text,
+            "these commands are needed and not on PATH:\n  \
+             nginx: it asks for decisions\n  \
+             valkey-server: it holds states\n\
+             on Debian or Ubuntu, run `sudo apt-get install nginx-light valkey`; elsewhere, \
+             install what brings the commands above and put them on PATH; then run this again"
+        );
+    }
+
+    #[test]
+    fn a_command_is_looked_for_in_every_folder_of_the_path() {
+        let source = shell::root().join("xtask/src");
+        let path = env::join_paths([shell::root().join("no-such-folder"), source]).unwrap();
+        assert!(is_on(&path, "parts.rs"));
+        assert!(!is_on(&path, "no-such-command"));
+        assert!(!is_on(&path, "tidy"), "a folder is not a command");
+        assert!(!is_on(OsStr::new(""), "parts.rs"));
+    }
+}
