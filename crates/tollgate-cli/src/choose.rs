@@ -9,8 +9,8 @@ use std::io::{self, BufRead, IsTerminal};
 use std::str::FromStr;
 
 use clap::{Args, ValueEnum};
-use tollgate_core::bounds::PERIOD_MICROS_MIN;
-use tollgate_core::{Algorithm, Align, Limit, Micros, Quota, QuotaError};
+use tollgate_core::{Algorithm, Micros, Quota, QuotaError};
+use tollgate_policy::{Mistake, Policy};
 
 use crate::output::{self, Failure};
 
@@ -98,9 +98,20 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let is_terminal = stdin.is_terminal();
     let mut interview = Interview { answers: stdin.lock(), is_terminal };
     let choice = choose(arguments, &mut interview)?;
-    choice.limit.check().map_err(|error| Failure::Usage(error.to_string()))?;
+    let policy = choice.limit.to_policy(&arguments.name, &arguments.per);
+    check(&policy)?;
     output::message(&choice.why);
-    output::data(choice.limit.to_policy(&arguments.name, &arguments.per))
+    output::data(policy)
+}
+
+/// Whether what was chosen is a policy: names and numbers came from the user.
+fn check(policy: &str) -> Result<(), Failure> {
+    let no_files = |_: &str| Err("there are no other files".to_owned());
+    let mistakes = Policy::parse("policy", policy, &mut { no_files }).err();
+    mistakes.map_or(Ok(()), |mistakes| {
+        let sentences: Vec<&str> = mistakes.iter().map(Mistake::sentence).collect();
+        Err(Failure::Usage(sentences.join("; ")))
+    })
 }
 
 fn choose<R: BufRead>(
@@ -204,27 +215,6 @@ fn queue(quota: Quota) -> u32 {
 }
 
 impl Chosen {
-    /// Whether the engine can serve it.
-    fn check(&self) -> Result<(), QuotaError> {
-        let limit = match *self {
-            // The lease is the policy's own affair; any will do.
-            Self::Slots(slots) => Limit::concurrency(slots, Micros::new(PERIOD_MICROS_MIN)),
-            Self::Rate { quota, algorithm, size } => {
-                let size = size.map_or(quota.count(), |(_, size)| size);
-                match algorithm {
-                    Algorithm::SlidingLog => Limit::sliding_log(quota),
-                    Algorithm::LeakyBucket => Limit::leaky_bucket(quota, size, None),
-                    Algorithm::TokenBucket => Limit::token_bucket(quota, size),
-                    Algorithm::FixedWindow => Ok(Limit::fixed_window(quota, Align::Clock)),
-                    Algorithm::SlidingWindow | Algorithm::Concurrency => {
-                        Ok(Limit::sliding_window(quota))
-                    }
-                }
-            }
-        };
-        limit.map(|_| ())
-    }
-
     fn to_policy(&self, name: &Name, per: &Name) -> String {
         let mut policy = format!("limits:\n  - name: {name}\n    per: [{per}]\n");
         match self {

@@ -7,8 +7,12 @@
 mod choose;
 mod compare;
 mod completions;
+mod explain;
 mod man;
 mod output;
+mod policy_file;
+mod schema;
+mod validate;
 
 use std::process::ExitCode;
 
@@ -16,6 +20,7 @@ use clap::{Parser, Subcommand};
 
 const EXAMPLES: &str = "\
 Examples:
+  tollgate validate policy.yaml                    every mistake, with its place
   tollgate compare 10/minute --traffic boundary    what each algorithm would do
   tollgate choose                                  which one to take
   tollgate help compare                            more about a command";
@@ -30,6 +35,9 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Validate(validate::Arguments),
+    Explain(explain::Arguments),
+    Schema(schema::Arguments),
     Compare(compare::Arguments),
     Choose(choose::Arguments),
     Completions(completions::Arguments),
@@ -38,6 +46,9 @@ enum Command {
 
 fn main() -> ExitCode {
     let done = match Arguments::parse().command {
+        Command::Validate(arguments) => validate::run(&arguments),
+        Command::Explain(arguments) => explain::run(&arguments),
+        Command::Schema(arguments) => schema::run(&arguments),
         Command::Compare(arguments) => compare::run(&arguments),
         Command::Choose(arguments) => choose::run(&arguments),
         Command::Completions(arguments) => completions::run(&arguments),

@@ -39,7 +39,8 @@ impl Failure {
             Self::Failed(text) => (text, 1),
             Self::ReaderLeft => return ExitCode::SUCCESS,
         };
-        message(&format!("error: {text}"));
+        let lines: Vec<String> = text.lines().map(visible).collect();
+        message(&format!("error: {}", lines.join("\n")));
         ExitCode::from(code)
     }
 }
@@ -57,6 +58,23 @@ pub(crate) fn data(bytes: impl AsRef<[u8]>) -> Result<(), Failure> {
 /// Writes a message. One that cannot be written has nowhere else to go.
 pub(crate) fn message(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{text}");
+}
+
+/// Text that is not ours, as one line that cannot paint a terminal: what would move the cursor,
+/// change colours or turn the neighbours around is written out.
+pub(crate) fn visible(text: &str) -> String {
+    let turns_around = |letter: char| {
+        matches!(letter, '\u{200B}'..='\u{200F}' | '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}' | '\u{FEFF}')
+    };
+    let mut shown = String::with_capacity(text.len());
+    for letter in text.chars() {
+        if letter.is_control() || turns_around(letter) {
+            shown.extend(letter.escape_default());
+        } else {
+            shown.push(letter);
+        }
+    }
+    shown
 }
 
 /// Writes a question, and stays on its line.
@@ -111,7 +129,7 @@ impl Palette {
 mod tests {
     use std::ffi::OsStr;
 
-    use super::Palette;
+    use super::{Palette, visible};
 
     fn check(is_terminal: bool, no_color: Option<&str>, terminal: &str, expected: bool) {
         let palette =
@@ -126,5 +144,11 @@ mod tests {
         check(true, Some("1"), "xterm", false);
         check(true, None, "dumb", false);
         check(false, None, "xterm", false);
+    }
+
+    #[test]
+    fn what_would_paint_a_terminal_is_written_out() {
+        assert_eq!(visible("a\u{1b}[31m\r\n\u{9b}b"), "a\\u{1b}[31m\\r\\n\\u{9b}b");
+        assert_eq!(visible("\u{202e}größe\u{feff}"), "\\u{202e}größe\\u{feff}");
     }
 }

@@ -4,9 +4,10 @@
 /// number, so nothing the twins compute may exceed it.
 pub const EXACT_MAX: u64 = (1 << 53) - 1;
 
-/// Ticks of debt a full bucket may owe. Half of what is exact, so that a forced charge can take a
-/// bucket past its end and the debt is still told exactly.
-pub const CAPACITY_TICKS_MAX: u64 = 1 << 52;
+/// Ticks of debt a full bucket may owe. Three quarters of what is exact: enough for the largest
+/// bucket to be counted to one part in a million, and a forced charge can still take it past its
+/// end by a third.
+pub const CAPACITY_TICKS_MAX: u64 = 3 << 51;
 
 /// The shortest window or period. Below it the clock's own microseconds would be most of the error.
 pub const PERIOD_MICROS_MIN: u64 = 1_000;
@@ -25,6 +26,7 @@ pub const LOG_ENTRIES_MAX: u32 = 100_000;
 pub(crate) const WINDOW_NUMBER_MAX: u64 = (1 << 44) - 1;
 
 const _: () = assert!(EXACT_MAX / PERIOD_MICROS_MIN < WINDOW_NUMBER_MAX);
-const _: () = assert!(REFILL_MICROS_MAX < CAPACITY_TICKS_MAX);
-// A coarsened bucket has at least this many ticks a unit, so its error is below one in a million.
-const _: () = assert!(CAPACITY_TICKS_MAX / (u32::MAX as u64) > 1_000_000);
+// A coarsened bucket is repaid at least two ticks a microsecond, so a unit is at least two thirds of
+// the ticks there is room for, and rounding it up by one is an error below one in a million.
+const _: () = assert!(CAPACITY_TICKS_MAX / REFILL_MICROS_MAX >= 2);
+const _: () = assert!(CAPACITY_TICKS_MAX / (u32::MAX as u64) / 3 * 2 > 1_000_000);

@@ -43,6 +43,7 @@ impl FixedWindow {
         [count, self.quota.period().as_micros(), u64::from(self.align == Align::Key)]
     }
 
+    #[inline]
     pub(crate) fn decide(&self, word: Word, now: Timestamp, cost: Cost) -> Transition {
         let word = self.anchored(word, now);
         let window = self.current(word, now);
@@ -64,13 +65,18 @@ impl FixedWindow {
     }
 
     pub(crate) fn refund(&self, word: Word, now: Timestamp, receipt: &Receipt) -> Word {
+        // Which window a charge was made in is told by the times it was written with, before they
+        // are brought back.
+        let Window { used, start } = Window::from(word);
+        let charged_here = receipt.at >= start && receipt.at.since(start) < self.quota.period();
         let word = self.anchored(word, now);
-        let window = Window::from(word);
-        let charged_here = receipt.at.since(window.start) < self.quota.period();
-        if receipt.at < window.start || !charged_here {
+        if !charged_here {
             return word;
         }
-        Window { used: window.used.saturating_sub(receipt.cost.units()), ..window }.into()
+        match used.saturating_sub(receipt.cost.units()) {
+            0 => Word::VACANT,
+            used => Window { used, ..Window::from(word) }.into(),
+        }
     }
 
     pub(crate) fn vacant_at(&self, word: Word) -> Timestamp {
@@ -81,8 +87,11 @@ impl FixedWindow {
         window.start.plus(self.quota.period())
     }
 
-    pub(crate) fn used(&self, word: Word, now: Timestamp) -> u32 {
-        self.current(self.anchored(word, now), now).used
+    /// Units in use at `now`, and the moment they count from: ahead of `now` if the clock went
+    /// back.
+    pub(crate) fn used(&self, word: Word, now: Timestamp) -> (u32, Timestamp) {
+        let window = self.current(word, now);
+        (window.used, now.max(window.start))
     }
 
     pub(crate) fn with_used(&self, used: u32, now: Timestamp) -> Word {
@@ -99,7 +108,8 @@ impl FixedWindow {
 
     /// A window that starts more than one period ahead counts as the next one: a clock that
     /// stepped back locks nobody out for longer.
-    fn anchored(&self, word: Word, now: Timestamp) -> Word {
+    #[inline]
+    pub(crate) fn anchored(&self, word: Word, now: Timestamp) -> Word {
         let window = Window::from(word);
         let latest = self.start_of(now).plus(self.quota.period());
         if window.start <= latest {
@@ -109,6 +119,7 @@ impl FixedWindow {
     }
 
     /// The window that `now` falls into.
+    #[inline]
     fn current(&self, word: Word, now: Timestamp) -> Window {
         let stored = Window::from(word);
         // A clock that went back must not reopen a window that was already counted.
@@ -119,6 +130,7 @@ impl FixedWindow {
         Window { used: 0, start: self.start_of(now) }
     }
 
+    #[inline]
     fn start_of(&self, now: Timestamp) -> Timestamp {
         match self.align {
             Align::Clock => {
@@ -129,18 +141,23 @@ impl FixedWindow {
         }
     }
 
+    #[inline]
     fn until_next(&self, window: Window, now: Timestamp) -> Micros {
-        window.start.plus(self.quota.period()).since(now)
+        now.until_passed(self.quota.period(), window.start)
     }
 
+    #[inline]
     fn charged(&self, word: Word, window: Window, now: Timestamp, cost: Cost) -> Transition {
-        let receipt = Receipt { at: now.max(window.start), cost, debt_before: 0 };
-        let window = Window { used: window.used.saturating_add(cost.units()), ..window };
+        let used = window.used.saturating_add(cost.units());
+        let taken = Cost::new(used - window.used);
+        let receipt = Receipt { at: now.max(window.start), cost: taken, debt_before: 0 };
+        let window = Window { used, ..window };
         let word = if cost == Cost::PEEK { word } else { window.into() };
         let decision = self.decision(Outcome::ALLOWED, window, now);
         Transition { word, decision, receipt }
     }
 
+    #[inline]
     fn decision(&self, outcome: Outcome, window: Window, now: Timestamp) -> Decision {
         let limit = self.quota.count();
         let until_next = if window.used == 0 { Micros::ZERO } else { self.until_next(window, now) };
@@ -155,12 +172,14 @@ impl FixedWindow {
 }
 
 impl From<Word> for Window {
+    #[inline]
     fn from(word: Word) -> Self {
         Self { used: word.low as u32, start: Timestamp::from_micros(word.high) }
     }
 }
 
 impl From<Window> for Word {
+    #[inline]
     fn from(window: Window) -> Self {
         Self { low: u64::from(window.used), high: window.start.as_micros() }
     }

@@ -142,9 +142,11 @@ impl Log {
             self.entries.push_back(entry);
             return;
         }
-        // Only forced charges come here; they still count, but no longer one by one.
+        // Only forced charges come here; they still count, but no longer one by one. What they join
+        // is held as long as they are, since the caller must not gain by it.
         let last = self.entries.back_mut().expect("a full log has a last entry");
         let units = entry.units.min(u32::MAX - last.units);
+        last.at = entry.at;
         last.units += units;
         self.units += u64::from(units);
     }
@@ -191,13 +193,19 @@ impl Holding {
         self.charged(&self.standing(log, now), cost, id)
     }
 
+    /// What time alone does to `log`.
+    pub(crate) fn due(&self, log: &Log, now: Timestamp) -> LogChange {
+        let standing = self.standing(log, now);
+        LogChange { expired: standing.expired, latest: standing.latest, taken: None }
+    }
+
     pub(crate) fn vacant_at(&self, log: &Log) -> Timestamp {
         log.entries.back().map_or(Timestamp::EPOCH, |last| last.at.plus(self.hold))
     }
 
     fn standing<'a>(&self, log: &'a Log, now: Timestamp) -> Standing<'a> {
         let (mut expired, mut units) = (0, 0);
-        for entry in log.entries.iter().take_while(|entry| entry.at.plus(self.hold) <= now) {
+        for entry in log.entries.iter().take_while(|entry| now.since(entry.at) >= self.hold) {
             expired += 1;
             units += u64::from(entry.units);
         }
@@ -251,6 +259,6 @@ impl Holding {
     }
 
     fn ends_in(&self, entry: Entry, standing: &Standing<'_>) -> Micros {
-        entry.at.min(standing.latest).plus(self.hold).since(standing.now)
+        standing.now.until_passed(self.hold, entry.at.min(standing.latest))
     }
 }

@@ -7,6 +7,7 @@
 //!
 //! The Redis twin of this file is `lua/leaky_bucket.lua`.
 
+use crate::bounds::EXACT_MAX;
 use crate::token_bucket::{Standing, TokenBucket};
 use crate::{Cost, Decision, Micros, Outcome, Quota, QuotaError, Receipt, Timestamp};
 use crate::{Transition, Word};
@@ -23,10 +24,9 @@ impl LeakyBucket {
     /// than `max_delay`, if one is given.
     pub fn new(quota: Quota, queue: u32, max_delay: Option<Micros>) -> Result<Self, QuotaError> {
         let bucket = TokenBucket::new(quota, queue)?;
-        // No request waits longer than the whole queue takes, so that is as good as no bound.
-        let whole_queue = Micros::new(bucket.capacity());
-        let max_delay = max_delay.unwrap_or(whole_queue).min(whole_queue);
-        Ok(Self { bucket, max_delay })
+        // Nothing takes longer than all of time, so that is as good as no bound.
+        let ever = Micros::new(EXACT_MAX);
+        Ok(Self { bucket, max_delay: max_delay.unwrap_or(ever).min(ever) })
     }
 
     /// The numbers that define this limit to its Redis twin.
@@ -35,6 +35,16 @@ impl LeakyBucket {
         [ticks_per_unit, ticks_per_micro, queue, period, self.max_delay.as_micros()]
     }
 
+    /// The limit that has these [`numbers`](Self::numbers), if one has.
+    pub fn from_numbers(numbers: [u64; 5]) -> Option<Self> {
+        let [ticks_per_unit, ticks_per_micro, queue, period, max_delay] = numbers;
+        let numbers = [ticks_per_unit, ticks_per_micro, queue, period];
+        let bucket = TokenBucket::from_numbers(numbers)?;
+        let max_delay = Micros::new(max_delay);
+        (max_delay.as_micros() <= EXACT_MAX).then_some(Self { bucket, max_delay })
+    }
+
+    #[inline]
     pub(crate) fn decide(&self, word: Word, now: Timestamp, cost: Cost) -> Transition {
         let word = self.bucket.anchored(word, now);
         let standing = self.bucket.standing(word, now);
@@ -73,16 +83,19 @@ impl LeakyBucket {
     }
 
     /// How long until a request that would wait `delay` now would wait no longer than it may.
+    #[inline]
     fn until_short(&self, delay: Micros) -> Micros {
         Micros::new(delay.as_micros().saturating_sub(self.max_delay.as_micros()))
     }
 
+    #[inline]
     fn decision(&self, outcome: Outcome, standing: &Standing) -> Decision {
         let delay = self.bucket.repaid_in(standing.debt, standing);
         self.bounded_by_delay(self.bucket.decision(outcome, standing), delay)
     }
 
     /// The same transition, with the figures that `max_delay` changes.
+    #[inline]
     fn in_time(&self, transition: Transition) -> Transition {
         let decision = transition.decision;
         let decision = self.bounded_by_delay(decision, decision.reset_after);
@@ -90,6 +103,7 @@ impl LeakyBucket {
     }
 
     /// While the next request would wait too long nothing can be taken, whatever the queue holds.
+    #[inline]
     fn bounded_by_delay(&self, decision: Decision, delay: Micros) -> Decision {
         let until_short = self.until_short(delay);
         if until_short.is_zero() {

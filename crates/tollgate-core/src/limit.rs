@@ -5,6 +5,8 @@
 //!
 //! Two kinds of limit remember two kinds of state. A [`Counter`] needs one [`Word`] a key, however
 //! busy it is; [`Logged`] limits need a [`Log`] with an entry for each charge still held.
+//!
+//! The Redis twin of this file is `lua/limit.lua`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -168,6 +170,7 @@ pub struct Transition {
 }
 
 impl Transition {
+    #[inline]
     pub(crate) fn refused(word: Word, decision: Decision) -> Self {
         let receipt = Receipt { at: Timestamp::EPOCH, cost: Cost::PEEK, debt_before: 0 };
         Self { word, decision, receipt }
@@ -279,7 +282,7 @@ impl Counter {
     /// The state under this limit of a key whose state under `from` is `word`: the units in use
     /// stay in use, rounded up. Another algorithm starts afresh.
     pub fn carry_over(&self, from: &Self, word: Word, now: Timestamp) -> Word {
-        let (alike, used) = match (self, from) {
+        let (alike, (used, moment)) = match (self, from) {
             (Self::SlidingWindow(new), Self::SlidingWindow(old)) => {
                 (new.counts_like(old), old.used(word, now))
             }
@@ -292,16 +295,17 @@ impl Counter {
             (Self::FixedWindow(new), Self::FixedWindow(old)) => {
                 (new.counts_like(old), old.used(word, now))
             }
-            _ => (false, 0),
+            _ => (false, (0, now)),
         };
         match (alike, used) {
             (true, _) => word,
             (false, 0) => Word::VACANT,
-            (false, used) => self.with_used(used, now),
+            (false, used) => self.anchored(self.with_used(used, moment), now),
         }
     }
 
-    /// From when on `word` behaves as [`Word::VACANT`] and may be forgotten.
+    /// From when on `word` behaves as [`Word::VACANT`] and may be forgotten; [`Timestamp::END`] if
+    /// that is later than can be told.
     pub fn vacant_at(&self, word: Word) -> Timestamp {
         match self {
             Self::SlidingWindow(limit) => limit.vacant_at(word),
@@ -317,6 +321,16 @@ impl Counter {
             Self::TokenBucket(limit) => limit.with_used(used, now),
             Self::LeakyBucket(limit) => limit.bucket().with_used(used, now),
             Self::FixedWindow(limit) => limit.with_used(used, now),
+        }
+    }
+
+    /// The same state, its time brought back if it is further ahead than a period.
+    fn anchored(&self, word: Word, now: Timestamp) -> Word {
+        match self {
+            Self::SlidingWindow(limit) => limit.anchored(word, now),
+            Self::TokenBucket(limit) => limit.anchored(word, now),
+            Self::LeakyBucket(limit) => limit.bucket().anchored(word, now),
+            Self::FixedWindow(limit) => limit.anchored(word, now),
         }
     }
 
@@ -342,7 +356,33 @@ impl Logged {
         self.holding().force(log, now, cost, id)
     }
 
-    /// From when on `log` behaves as an empty one and may be forgotten.
+    /// Brings a log that was written under `from` under this limit: what is held stays held, and what
+    /// has ended does not come back. Another algorithm starts afresh.
+    pub fn carry_over(&self, from: &Self, log: &mut Log, now: Timestamp) {
+        match (self, from) {
+            (Self::SlidingLog(_), Self::SlidingLog(_))
+            | (Self::Concurrency(_), Self::Concurrency(_)) => {
+                log.apply(from.holding().due(log, now));
+            }
+            _ => *log = Log::default(),
+        }
+    }
+
+    /// Gives `units` of a charge back, all of them if it holds no more; tells how many that were:
+    /// none if it has ended, was given back before, or was never made.
+    pub fn give_back(&self, log: &mut Log, now: Timestamp, id: ChargeId, units: u32) -> u32 {
+        log.apply(self.holding().due(log, now));
+        log.give_back(id, units)
+    }
+
+    /// Starts the hold of a charge anew at `now`; false if it has ended or was given back.
+    pub fn renew(&self, log: &mut Log, now: Timestamp, id: ChargeId) -> bool {
+        log.apply(self.holding().due(log, now));
+        log.renew(id, now)
+    }
+
+    /// From when on `log` behaves as an empty one and may be forgotten; [`Timestamp::END`] if that
+    /// is later than can be told.
     pub fn vacant_at(&self, log: &Log) -> Timestamp {
         self.holding().vacant_at(log)
     }

@@ -45,13 +45,14 @@ impl SlidingWindow {
         [u64::from(self.quota.count()), self.period()]
     }
 
+    #[inline]
     pub(crate) fn decide(&self, word: Word, now: Timestamp, cost: Cost) -> Transition {
         let word = self.anchored(word, now);
         let standing = self.standing(word, now);
         let used = self.estimate(&standing);
         let limit = u64::from(self.quota.count());
         if used + cost.get() <= limit {
-            return self.charged(word, standing, cost);
+            return self.charged(word, standing, used, cost);
         }
         let outcome = if cost.get() > limit {
             Outcome::TooCostly
@@ -63,19 +64,22 @@ impl SlidingWindow {
 
     pub(crate) fn force(&self, word: Word, now: Timestamp, cost: Cost) -> Transition {
         let word = self.anchored(word, now);
-        self.charged(word, self.standing(word, now), cost)
+        let standing = self.standing(word, now);
+        self.charged(word, standing, self.estimate(&standing), cost)
     }
 
     pub(crate) fn refund(&self, word: Word, now: Timestamp, receipt: &Receipt) -> Word {
-        let word = self.anchored(word, now);
-        let mut counts = Counts::from(word);
+        // Which window a charge was made in is told by the times it was written with, before they
+        // are brought back.
+        let number = Counts::from(word).number;
+        let mut counts = Counts::from(self.anchored(word, now));
         let units = receipt.cost.units();
-        match counts.number.checked_sub(receipt.at.as_micros() / self.period()) {
+        match number.checked_sub(receipt.at.as_micros() / self.period()) {
             Some(0) => counts.current = counts.current.saturating_sub(units),
             Some(1) => counts.previous = counts.previous.saturating_sub(units),
             _ => {}
         }
-        counts.into()
+        if (counts.current, counts.previous) == (0, 0) { Word::VACANT } else { counts.into() }
     }
 
     pub(crate) fn vacant_at(&self, word: Word) -> Timestamp {
@@ -85,13 +89,16 @@ impl SlidingWindow {
         start.plus(self.falls_to(0, &standing))
     }
 
-    /// Units in use at `now`, rounded up.
-    pub(crate) fn used(&self, word: Word, now: Timestamp) -> u32 {
-        let standing = self.standing(self.anchored(word, now), now);
+    /// Units in use at `now`, rounded up, and the moment they count from: ahead of `now` if the
+    /// clock went back.
+    pub(crate) fn used(&self, word: Word, now: Timestamp) -> (u32, Timestamp) {
+        let standing = self.standing(word, now);
         let rest = self.period() - standing.elapsed;
         let (whole, part) = multiply_divide(standing.counts.previous.into(), rest, self.period());
-        let used = u64::from(standing.counts.current) + whole + u64::from(part > 0);
-        u32::try_from(used).unwrap_or(u32::MAX)
+        let estimate = u64::from(standing.counts.current) + whole;
+        // What is estimated at nothing may have been forgotten, so it must count as nothing.
+        let used = if estimate == 0 { 0 } else { estimate + u64::from(part > 0) };
+        (u32::try_from(used).unwrap_or(u32::MAX), self.moment(&standing))
     }
 
     pub(crate) fn with_used(&self, used: u32, now: Timestamp) -> Word {
@@ -103,17 +110,25 @@ impl SlidingWindow {
         self.quota.period() == other.quota.period()
     }
 
+    /// The counters as its Redis twin keeps them: current, previous, number of the window.
+    pub(crate) fn counters(word: Word) -> [u64; 3] {
+        let Counts { current, previous, number } = word.into();
+        [current.into(), previous.into(), number]
+    }
+
     pub(crate) const fn quota(&self) -> Quota {
         self.quota
     }
 
+    #[inline]
     const fn period(&self) -> u64 {
         self.quota.period().as_micros()
     }
 
     /// A window more than one period ahead counts as the next one: a clock that stepped back locks
     /// nobody out for longer.
-    fn anchored(&self, word: Word, now: Timestamp) -> Word {
+    #[inline]
+    pub(crate) fn anchored(&self, word: Word, now: Timestamp) -> Word {
         let counts = Counts::from(word);
         // Multiplying is cheaper than dividing, and the common case is a window not ahead at all.
         if counts.number.saturating_mul(self.period()) <= now.as_micros() {
@@ -123,6 +138,7 @@ impl SlidingWindow {
         Counts { number: counts.number.min(latest), ..counts }.into()
     }
 
+    #[inline]
     fn standing(&self, word: Word, now: Timestamp) -> Standing {
         let stored = Counts::from(word);
         let (now, period) = (now.as_micros(), self.period());
@@ -141,6 +157,12 @@ impl SlidingWindow {
         Standing { counts, elapsed: now - number * period, behind }
     }
 
+    /// The moment of a standing: ahead of the clock if that went back.
+    fn moment(&self, standing: &Standing) -> Timestamp {
+        Timestamp::from_micros(standing.counts.number * self.period() + standing.elapsed)
+    }
+
+    #[inline]
     fn estimate(&self, standing: &Standing) -> u64 {
         let Counts { current, previous, .. } = standing.counts;
         if previous == 0 {
@@ -151,6 +173,7 @@ impl SlidingWindow {
     }
 
     /// How long until the estimate is at most `room`.
+    #[inline]
     fn falls_to(&self, room: u64, standing: &Standing) -> Micros {
         let Counts { current, previous, .. } = standing.counts;
         let current = u64::from(current);
@@ -163,6 +186,7 @@ impl SlidingWindow {
     }
 
     /// How far into a window its `previous` count has faded to at most `room`.
+    #[inline]
     fn faded_at(&self, previous: u64, room: u64) -> u64 {
         if previous <= room {
             return 0;
@@ -172,18 +196,20 @@ impl SlidingWindow {
         self.period() + 1 - whole - u64::from(part > 0)
     }
 
-    fn charged(&self, word: Word, standing: Standing, cost: Cost) -> Transition {
-        let Standing { counts, elapsed, .. } = standing;
-        let at = Timestamp::from_micros(counts.number * self.period() + elapsed);
-        let receipt = Receipt { at, cost, debt_before: 0 };
-        let counts = Counts { current: counts.current.saturating_add(cost.units()), ..counts };
-        let standing = Standing { counts, ..standing };
+    #[inline]
+    fn charged(&self, word: Word, standing: Standing, used: u64, cost: Cost) -> Transition {
+        let counts = standing.counts;
+        let current = counts.current.saturating_add(cost.units());
+        let taken = Cost::new(current - counts.current);
+        let receipt = Receipt { at: self.moment(&standing), cost: taken, debt_before: 0 };
+        let counts = Counts { current, ..counts };
         let word = if cost == Cost::PEEK { word } else { counts.into() };
-        let used = self.estimate(&standing);
-        let decision = self.decision(Outcome::ALLOWED, &standing, used);
+        let standing = Standing { counts, ..standing };
+        let decision = self.decision(Outcome::ALLOWED, &standing, used + taken.get());
         Transition { word, decision, receipt }
     }
 
+    #[inline]
     fn decision(&self, outcome: Outcome, standing: &Standing, used: u64) -> Decision {
         let limit = u64::from(self.quota.count());
         let remaining = limit.saturating_sub(used);
@@ -204,6 +230,7 @@ impl SlidingWindow {
 }
 
 impl From<Word> for Counts {
+    #[inline]
     fn from(word: Word) -> Self {
         Self {
             current: word.low as u32,
@@ -214,6 +241,7 @@ impl From<Word> for Counts {
 }
 
 impl From<Counts> for Word {
+    #[inline]
     fn from(counts: Counts) -> Self {
         debug_assert!(counts.number <= WINDOW_NUMBER_MAX);
         let low_bits = counts.number & ((1 << 22) - 1);
@@ -225,6 +253,7 @@ impl From<Counts> for Word {
 }
 
 /// `a × b ÷ c`, whole and remainder, without overflow.
+#[inline]
 fn multiply_divide(a: u64, b: u64, c: u64) -> (u64, u64) {
     if let Some(product) = a.checked_mul(b) {
         return (product / c, product % c);

@@ -21,21 +21,31 @@ impl Timestamp {
     pub const END: Self = Self(EXACT_MAX);
 
     /// The moment `micros` after the epoch; [`Timestamp::END`] if that is past it.
+    #[inline]
     pub const fn from_micros(micros: u64) -> Self {
         Self(if micros < EXACT_MAX { micros } else { EXACT_MAX })
     }
 
     /// Microseconds since the epoch.
+    #[inline]
     pub const fn as_micros(self) -> u64 {
         self.0
     }
 
     /// The stretch from `earlier` to `self`; nothing if the clock went back.
+    #[inline]
     pub const fn since(self, earlier: Self) -> Micros {
         Micros(self.0.saturating_sub(earlier.0))
     }
 
+    /// How long until `wait` has passed since `start`; nothing if it has. Right to the end of time,
+    /// where `start.plus(wait)` is not.
+    pub(crate) const fn until_passed(self, wait: Micros, start: Self) -> Micros {
+        Micros(start.0.saturating_add(wait.0).saturating_sub(self.0))
+    }
+
     /// The moment `wait` later, stopping at [`Timestamp::END`].
+    #[inline]
     pub const fn plus(self, wait: Micros) -> Self {
         Self::from_micros(self.0.saturating_add(wait.0))
     }
@@ -57,6 +67,7 @@ impl Micros {
     pub const ZERO: Self = Self(0);
 
     /// A stretch of `micros` microseconds.
+    #[inline]
     pub const fn new(micros: u64) -> Self {
         Self(micros)
     }
@@ -72,6 +83,7 @@ impl Micros {
     }
 
     /// How many microseconds.
+    #[inline]
     pub const fn as_micros(self) -> u64 {
         self.0
     }
@@ -91,8 +103,11 @@ impl Micros {
         self.0 == 0
     }
 
+    /// Both, one after the other; no wait is longer than all of time.
+    #[inline]
     pub(crate) const fn plus(self, other: Self) -> Self {
-        Self(self.0.saturating_add(other.0))
+        let sum = self.0.saturating_add(other.0);
+        Self(if sum < EXACT_MAX { sum } else { EXACT_MAX })
     }
 }
 

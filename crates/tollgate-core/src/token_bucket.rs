@@ -77,6 +77,22 @@ impl TokenBucket {
         [self.ticks_per_unit, self.ticks_per_micro, u64::from(self.burst), period]
     }
 
+    /// The limit that has these [`numbers`](Self::numbers), if one has.
+    pub fn from_numbers(numbers: [u64; 4]) -> Option<Self> {
+        let [ticks_per_unit, ticks_per_micro, burst, period] = numbers;
+        let burst = u32::try_from(burst).ok()?;
+        let capacity = ticks_per_unit.checked_mul(u64::from(burst))?;
+        let period = Quota::new(0, Micros::new(period)).ok()?.period();
+        let ticks = ticks_per_unit > 0 && (1..=CAPACITY_TICKS_MAX).contains(&ticks_per_micro);
+        (ticks && capacity <= CAPACITY_TICKS_MAX).then_some(Self {
+            ticks_per_unit,
+            ticks_per_micro,
+            burst,
+            period,
+        })
+    }
+
+    #[inline]
     pub(crate) fn decide(&self, word: Word, now: Timestamp, cost: Cost) -> Transition {
         let word = self.anchored(word, now);
         let standing = self.standing(word, now);
@@ -107,6 +123,9 @@ impl TokenBucket {
     /// served again after two refills at the latest.
     pub(crate) fn punish(&self, word: Word, now: Timestamp, cost: Cost) -> Word {
         let word = self.anchored(word, now);
+        if cost == Cost::PEEK {
+            return word;
+        }
         let standing = self.standing(word, now);
         let debt = standing.debt.saturating_add(self.price(cost));
         let debt = debt.min((2 * self.capacity()).min(EXACT_MAX).max(standing.debt));
@@ -116,13 +135,26 @@ impl TokenBucket {
     /// Takes `receipt`'s units back out of the debt, except those that time has repaid: debts are
     /// repaid in the order they were made.
     pub(crate) fn refund(&self, word: Word, now: Timestamp, receipt: &Receipt) -> Word {
+        // What was repaid since the charge is told by the times the state was written at, which a
+        // clock that went back does not change. A receipt from after them is of a time that was
+        // taken back: nobody knows what was repaid since, so nothing is given.
+        let reached = now.max(Bucket::from(word).updated_at);
         let word = self.anchored(word, now);
+        if receipt.at > reached {
+            return word;
+        }
         let standing = self.standing(word, now);
-        let price = self.price(receipt.cost);
-        let repaid = now.since(receipt.at).as_micros().saturating_mul(self.ticks_per_micro);
-        let line = receipt.debt_before.saturating_add(price).saturating_sub(repaid);
+        let debt_before = receipt.debt_before.min(EXACT_MAX);
+        let price = self.price(receipt.cost).min(EXACT_MAX - debt_before);
+        let elapsed = reached.since(receipt.at).as_micros();
+        let repaid = elapsed.saturating_mul(self.ticks_per_micro);
+        let line = (debt_before + price).saturating_sub(repaid);
         let back = line.min(price).min(standing.debt);
-        Bucket { debt: standing.debt - back, updated_at: standing.now }.into()
+        match standing.debt - back {
+            _ if back == 0 => word,
+            0 => Word::VACANT,
+            debt => Bucket { debt, updated_at: standing.now }.into(),
+        }
     }
 
     pub(crate) fn vacant_at(&self, word: Word) -> Timestamp {
@@ -130,10 +162,12 @@ impl TokenBucket {
         bucket.updated_at.plus(Micros::new(bucket.debt.div_ceil(self.ticks_per_micro)))
     }
 
-    /// Units in use at `now`, rounded up.
-    pub(crate) fn used(&self, word: Word, now: Timestamp) -> u32 {
-        let debt = self.standing(self.anchored(word, now), now).debt;
-        u32::try_from(debt.div_ceil(self.ticks_per_unit)).unwrap_or(u32::MAX)
+    /// Units in use at `now`, rounded up, and the moment they count from: ahead of `now` if the
+    /// clock went back.
+    pub(crate) fn used(&self, word: Word, now: Timestamp) -> (u32, Timestamp) {
+        let standing = self.standing(word, now);
+        let units = standing.debt.div_ceil(self.ticks_per_unit);
+        (u32::try_from(units).unwrap_or(u32::MAX), standing.now)
     }
 
     /// The state of a key that has `used` units in use at `now`.
@@ -148,6 +182,7 @@ impl TokenBucket {
 
     /// A clock that stepped back further than one period must not lock anybody out for longer:
     /// a stored time further ahead counts as one period ahead.
+    #[inline]
     pub(crate) fn anchored(&self, word: Word, now: Timestamp) -> Word {
         let bucket = Bucket::from(word);
         let latest = now.plus(self.period);
@@ -157,6 +192,7 @@ impl TokenBucket {
         Bucket { updated_at: latest, ..bucket }.into()
     }
 
+    #[inline]
     pub(crate) fn standing(&self, word: Word, now: Timestamp) -> Standing {
         let bucket = Bucket::from(word);
         let behind = bucket.updated_at.since(now);
@@ -167,13 +203,24 @@ impl TokenBucket {
     }
 
     /// How long until `ticks` of the debt are repaid.
+    #[inline]
     pub(crate) fn repaid_in(&self, ticks: u64, standing: &Standing) -> Micros {
         if ticks == 0 {
             return Micros::ZERO;
         }
-        Micros::new(ticks.div_ceil(self.ticks_per_micro)).plus(standing.behind)
+        self.micros_to_repay(ticks).plus(standing.behind)
     }
 
+    #[inline]
+    fn micros_to_repay(&self, ticks: u64) -> Micros {
+        // Most quotas have one tick a microsecond, and a division costs as much as the rest.
+        Micros::new(match self.ticks_per_micro {
+            1 => ticks,
+            ticks_per_micro => ticks.div_ceil(ticks_per_micro),
+        })
+    }
+
+    #[inline]
     pub(crate) fn charged(
         &self,
         word: Word,
@@ -189,6 +236,7 @@ impl TokenBucket {
         Transition { word, decision, receipt }
     }
 
+    #[inline]
     pub(crate) fn decision(&self, outcome: Outcome, standing: &Standing) -> Decision {
         let debt = standing.debt;
         let free = self.capacity().saturating_sub(debt);
@@ -207,6 +255,7 @@ impl TokenBucket {
         }
     }
 
+    #[inline]
     pub(crate) fn capacity(&self) -> u64 {
         u64::from(self.burst) * self.ticks_per_unit
     }
@@ -216,18 +265,21 @@ impl TokenBucket {
     }
 
     /// What `cost` adds to the debt, at most what a debt can be.
+    #[inline]
     pub(crate) fn price(&self, cost: Cost) -> u64 {
         cost.get().saturating_mul(self.ticks_per_unit).min(EXACT_MAX)
     }
 }
 
 impl From<Word> for Bucket {
+    #[inline]
     fn from(word: Word) -> Self {
         Self { debt: word.low, updated_at: Timestamp::from_micros(word.high) }
     }
 }
 
 impl From<Bucket> for Word {
+    #[inline]
     fn from(bucket: Bucket) -> Self {
         Self { low: bucket.debt, high: bucket.updated_at.as_micros() }
     }

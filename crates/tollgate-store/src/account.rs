@@ -1,10 +1,10 @@
 //! One key's state, locked, as it is charged.
 
-use tollgate_core::{ChargeId, Cost, Counter, Decision, Limit, Log, Logged, Outcome};
-use tollgate_core::{Timestamp, Word};
+use tollgate_core::{ChargeId, Cost, Counter, Decision, Limit, Log, Logged, Timestamp};
+use tollgate_core::{Transition, Word};
 
-use crate::charge::Charged;
-use crate::enrolled::{Enrolled, Register};
+use crate::charge::Receipt;
+use crate::enrolled::Register;
 use crate::logs::{LogNumber, Logs};
 use crate::table::{Locked, Record};
 
@@ -20,72 +20,90 @@ pub(crate) struct Account<'s> {
 pub(crate) struct NoRoom;
 
 impl Account<'_> {
-    /// Decides one request, and charges it if it is allowed. `id` names the charge in a log, and
-    /// `room` is how many bytes logs may still grow by.
-    #[inline]
-    pub(crate) fn charge(
+    /// Decides one request under a counter, and charges it if it is allowed.
+    #[inline(always)]
+    pub(crate) fn charge_counter(
         &mut self,
-        limit: &Enrolled,
+        counter: &Counter,
+        number: u32,
         now: Timestamp,
         cost: Cost,
-        id: impl FnOnce() -> ChargeId,
-        room: impl FnOnce() -> usize,
-    ) -> Result<(Decision, Option<Charged>), NoRoom> {
-        match &limit.limit {
-            Limit::Counter(counter) => {
-                let word = self.counted_under(counter, limit.number, now);
-                let transition = counter.decide(word, now, cost);
-                self.slot.write(Record { limit: limit.number, word: transition.word });
-                let charged = transition.receipt.cost != Cost::PEEK;
-                let charged = charged.then_some(Charged::Counter(transition.receipt));
-                Ok((transition.decision, charged))
-            }
-            Limit::Logged(logged) => self.charge_log(limit, logged, now, cost, id(), room()),
-        }
+    ) -> Transition {
+        let word = self.counted_under(counter, number, now);
+        let transition = counter.decide(word, now, cost);
+        self.slot.write(Record { limit: number, word: transition.word });
+        transition
     }
 
     /// Charges a request that was denied, as a penalty, and says what its limit says then.
-    pub(crate) fn punish(&mut self, limit: &Enrolled, now: Timestamp, cost: Cost) -> Decision {
-        let Limit::Counter(counter) = &limit.limit else {
-            unreachable!("only counters count denied requests")
-        };
-        let word = self.counted_under(counter, limit.number, now);
+    pub(crate) fn punish(
+        &mut self,
+        counter: &Counter,
+        number: u32,
+        now: Timestamp,
+        cost: Cost,
+    ) -> Decision {
+        let word = self.counted_under(counter, number, now);
         let word = counter.punish(word, now, cost);
-        self.slot.write(Record { limit: limit.number, word });
+        self.slot.write(Record { limit: number, word });
         counter.decide(word, now, cost).decision
     }
 
+    /// Decides one request under a logged limit, and enters it as `id` if it is allowed. `room` is
+    /// how many bytes the log may grow by.
+    pub(crate) fn charge_log(
+        &mut self,
+        logged: &Logged,
+        number: u32,
+        now: Timestamp,
+        cost: Cost,
+        id: ChargeId,
+        room: usize,
+    ) -> Result<Decision, NoRoom> {
+        let log_number = self.log_of(logged);
+        let decided = self.logs.look(log_number, |log| {
+            let decided = logged.decide(log, now, cost, id);
+            let enters = decided.decision.is_allowed() && cost != Cost::PEEK;
+            let grows = enters && log.len() == log.capacity();
+            if grows && Logs::growth(log) > room { Err(NoRoom) } else { Ok(decided) }
+        })?;
+        // A log is not put up only to be told that nothing is in it.
+        let enters = decided.decision.is_allowed() && cost != Cost::PEEK;
+        if log_number.is_some() || enters {
+            self.change_log(logged, number, |log| log.apply(decided.change));
+        }
+        Ok(decided.decision)
+    }
+
     /// Gives a charge back; false if there is nothing left of it.
-    pub(crate) fn refund(&mut self, limit: u32, now: Timestamp, charged: Charged) -> bool {
+    pub(crate) fn refund(&mut self, receipt: &Receipt, now: Timestamp) -> bool {
         let record = self.slot.record();
-        match (charged, self.register.get(record.limit)) {
-            (Charged::Counter(mut receipt), Some(Limit::Counter(written_under))) => {
-                if record.limit != limit {
-                    // What a bucket owed before, in ticks of another quota, says nothing here.
-                    receipt.debt_before = 0;
-                }
-                let word = written_under.refund(record.word, now, &receipt);
+        match self.register.get(record.limit) {
+            Some(Limit::Counter(counter)) => {
+                // What a bucket owed before, in ticks of another quota, says nothing here.
+                let debt_before = if record.limit == receipt.limit { receipt.mark } else { 0 };
+                let charged =
+                    tollgate_core::Receipt { at: receipt.at, cost: receipt.cost, debt_before };
+                let word = counter.refund(record.word, now, &charged);
                 self.slot.write(Record { word, ..record });
                 word != record.word
             }
-            (Charged::Logged { id, cost }, Some(Limit::Logged(logged))) => {
-                self.change_log(&logged, record.limit, |log| log.give_back(id, cost.units())) > 0
+            Some(Limit::Logged(logged)) => {
+                let (id, units) = (ChargeId(receipt.mark), receipt.cost.units());
+                self.change_log(&logged, record.limit, |log| logged.give_back(log, now, id, units))
+                    > 0
             }
-            // The limit's algorithm changed since, and with it the state started afresh.
-            _ => false,
+            None => false,
         }
     }
 
     /// Starts the hold of a logged charge anew; false if it has ended.
-    pub(crate) fn renew(&mut self, now: Timestamp, charged: Charged) -> bool {
+    pub(crate) fn renew(&mut self, receipt: &Receipt, now: Timestamp) -> bool {
         let record = self.slot.record();
-        match (charged, self.register.get(record.limit)) {
-            (Charged::Logged { id, .. }, Some(Limit::Logged(logged))) => {
-                self.change_log(&logged, record.limit, |log| {
-                    let ended = logged.decide(log, now, Cost::PEEK, id);
-                    log.apply(ended.change);
-                    log.renew(id, now)
-                })
+        match self.register.get(record.limit) {
+            Some(Limit::Logged(logged)) => {
+                let id = ChargeId(receipt.mark);
+                self.change_log(&logged, record.limit, |log| logged.renew(log, now, id))
             }
             _ => false,
         }
@@ -114,6 +132,12 @@ impl Account<'_> {
         if limit == number || word == Word::VACANT {
             return word;
         }
+        self.carried_over(counter, now)
+    }
+
+    #[cold]
+    fn carried_over(&mut self, counter: &Counter, now: Timestamp) -> Word {
+        let Record { limit, word } = self.slot.record();
         match self.register.get(limit) {
             Some(Limit::Counter(written_under)) => counter.carry_over(&written_under, word, now),
             _ => {
@@ -121,30 +145,6 @@ impl Account<'_> {
                 Word::VACANT
             }
         }
-    }
-
-    fn charge_log(
-        &mut self,
-        limit: &Enrolled,
-        logged: &Logged,
-        now: Timestamp,
-        cost: Cost,
-        id: ChargeId,
-        room: usize,
-    ) -> Result<(Decision, Option<Charged>), NoRoom> {
-        let number = self.log_of(logged);
-        let decided = self.logs.look(number, |log| {
-            let decided = logged.decide(log, now, cost, id);
-            let grows = log.len() == log.capacity() && cost != Cost::PEEK;
-            let grows = grows && decided.decision.is_allowed();
-            if grows && Logs::growth(log) > room { Err(NoRoom) } else { Ok(decided) }
-        })?;
-        let charged = decided.decision.is_allowed() && cost != Cost::PEEK;
-        // An empty log is not put up to be told that nothing is in it.
-        if number.is_some() || charged {
-            self.change_log(logged, limit.number, |log| log.apply(decided.change));
-        }
-        Ok((decided.decision, charged.then_some(Charged::Logged { id, cost })))
     }
 
     fn change_log<T>(
@@ -204,10 +204,4 @@ pub(crate) fn decide_unknown(limit: &Limit, now: Timestamp, cost: Cost) -> Decis
 /// Whether a request can take anything at all from a key never seen.
 pub(crate) fn takes_nothing(limit: &Limit, cost: Cost) -> bool {
     cost == Cost::PEEK || cost.units() > limit.capacity()
-}
-
-/// The figures of `now` with the outcome of `then`: what an allowed charge that was taken back
-/// again has to say.
-pub(crate) fn with_outcome(now: Decision, outcome: Outcome) -> Decision {
-    Decision { outcome, ..now }
 }

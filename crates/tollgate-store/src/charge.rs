@@ -1,6 +1,6 @@
 //! What a store is asked, and what it answers.
 
-use tollgate_core::{ChargeId, Cost, Decision, Key};
+use tollgate_core::{Cost, Decision, Key, Timestamp};
 
 use crate::enrolled::Enrolled;
 use crate::fingerprint::Fingerprint;
@@ -64,8 +64,8 @@ pub enum Taken {
     Decided {
         /// What it said.
         decision: Decision,
-        /// Names the charge, if one was made that can be given back.
-        receipt: Option<Receipt>,
+        /// Names the charge, so that it can be given back.
+        receipt: Receipt,
     },
     /// There was no room to keep the state, and nothing was charged.
     Full(WhenFull),
@@ -73,6 +73,7 @@ pub enum Taken {
 
 impl Taken {
     /// Whether this limit lets the request go on.
+    #[inline]
     pub fn is_allowed(&self) -> bool {
         match self {
             Self::Decided { decision, .. } => decision.is_allowed(),
@@ -91,9 +92,18 @@ impl Taken {
     /// What gives the charge back, if one was made.
     pub fn receipt(&self) -> Option<Receipt> {
         match self {
-            Self::Decided { receipt, .. } => *receipt,
-            Self::Full(_) => None,
+            Self::Decided { receipt, .. } if receipt.cost != Cost::PEEK => Some(*receipt),
+            Self::Decided { .. } | Self::Full(_) => None,
         }
+    }
+
+    /// The same, once: from then on this answer has none.
+    pub fn take_receipt(&mut self) -> Option<Receipt> {
+        let taken = self.receipt();
+        if let Self::Decided { receipt, .. } = self {
+            *receipt = Receipt::of_nothing(receipt.key);
+        }
+        taken
     }
 }
 
@@ -102,12 +112,18 @@ impl Taken {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Receipt {
     pub(crate) key: Fingerprint,
+    /// The number of the limit it was charged under.
     pub(crate) limit: u32,
-    pub(crate) charged: Charged,
+    /// Zero if nothing was charged.
+    pub(crate) cost: Cost,
+    pub(crate) at: Timestamp,
+    /// Of a counter what it owed before, of a log the charge's id.
+    pub(crate) mark: u64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Charged {
-    Counter(tollgate_core::Receipt),
-    Logged { id: ChargeId, cost: Cost },
+impl Receipt {
+    /// Of a request that took nothing.
+    pub(crate) const fn of_nothing(key: Fingerprint) -> Self {
+        Self { key, limit: 0, cost: Cost::PEEK, at: Timestamp::EPOCH, mark: 0 }
+    }
 }

@@ -7,11 +7,11 @@
 use std::fmt;
 
 use smallvec::SmallVec;
-use tollgate_core::{ChargeId, Cost, Key, Limit, Timestamp};
+use tollgate_core::{ChargeId, Cost, Decision, Key, Limit, Logged, Timestamp, Transition};
 
-use crate::account::{self, Account};
+use crate::account::{self, Account, NoRoom};
 use crate::bounds::{MAX_BYTES_DEFAULT, MAX_BYTES_MIN};
-use crate::charge::{Charge, Charged, Mode, Receipt, Taken};
+use crate::charge::{Charge, Mode, Receipt, Taken};
 use crate::clock::Clock;
 use crate::enrolled::{Enrolled, Register, TooManyLimits};
 use crate::fingerprint::{Fingerprint, Secret};
@@ -124,14 +124,13 @@ impl MemoryStore {
     /// it. False if nothing was left of it. Of one receipt, call it once.
     pub fn refund(&self, receipt: &Receipt) -> bool {
         let now = self.clock.now();
-        self.account_of(receipt.key)
-            .is_some_and(|mut account| account.refund(receipt.limit, now, receipt.charged))
+        self.account_of(receipt.key).is_some_and(|mut account| account.refund(receipt, now))
     }
 
     /// Starts the lease of a held slot anew; false if it has ended or was released.
     pub fn renew(&self, receipt: &Receipt) -> bool {
         let now = self.clock.now();
-        self.account_of(receipt.key).is_some_and(|mut account| account.renew(now, receipt.charged))
+        self.account_of(receipt.key).is_some_and(|mut account| account.renew(receipt, now))
     }
 
     /// Forgets what a key has consumed; false if nothing was known of it.
@@ -154,15 +153,21 @@ impl MemoryStore {
         self.table.bytes() + self.logs.bytes()
     }
 
-    #[inline]
+    #[inline(always)]
     fn take_keyed(&self, key: Fingerprint, charge: &Charge<'_>, now: Timestamp) -> Taken {
         let known = self.table.find(key);
         if let Some(mut account) = known.and_then(|index| self.account_at(index, key)) {
             return self.take_from(&mut account, key, charge, now);
         }
+        self.take_unknown(key, charge, now)
+    }
+
+    /// Takes a charge of a key that was not found at first sight.
+    #[cold]
+    fn take_unknown(&self, key: Fingerprint, charge: &Charge<'_>, now: Timestamp) -> Taken {
         loop {
-            let place = self.place(key, charge, now);
-            let Place::At(index) = place else { return without_state(place, charge, now) };
+            let place = self.place(key, charge, now, &[]);
+            let Place::At(index) = place else { return without_state(place, key, charge, now) };
             if let Some(mut account) = self.account_at(index, key) {
                 return self.take_from(&mut account, key, charge, now);
             }
@@ -170,7 +175,7 @@ impl MemoryStore {
     }
 
     /// Decides a charge that stands alone, and so is never taken back.
-    #[inline]
+    #[inline(always)]
     fn take_from(
         &self,
         account: &mut Account<'_>,
@@ -179,16 +184,13 @@ impl MemoryStore {
         now: Timestamp,
     ) -> Taken {
         let taken = self.charge(account, key, charge, now);
-        match taken.decision() {
-            Some(decision) if charge.count_denied && punishable(charge, decision) => {
-                let decision = account.punish(charge.limit, now, charge.cost);
-                Taken::Decided { decision, receipt: None }
-            }
-            _ => taken,
+        if charge.count_denied && !taken.is_allowed() {
+            return self.punished(account, key, charge, now);
         }
+        taken
     }
 
-    #[inline]
+    #[inline(always)]
     fn charge(
         &self,
         account: &mut Account<'_>,
@@ -196,15 +198,57 @@ impl MemoryStore {
         charge: &Charge<'_>,
         now: Timestamp,
     ) -> Taken {
-        let id = || ChargeId(self.next_charge.fetch_add(1, Ordering::Relaxed));
-        let room = || self.max_bytes.saturating_sub(self.bytes());
-        match account.charge(charge.limit, now, charge.cost, id, room) {
-            Ok((decision, charged)) => {
-                let receipt =
-                    charged.map(|charged| Receipt { key, limit: charge.limit.number, charged });
+        let Enrolled { limit, number } = charge.limit;
+        match limit {
+            Limit::Counter(counter) => {
+                let Transition { decision, receipt, .. } =
+                    account.charge_counter(counter, *number, now, charge.cost);
+                let tollgate_core::Receipt { at, cost, debt_before } = receipt;
+                let receipt = Receipt { key, limit: *number, cost, at, mark: debt_before };
                 Taken::Decided { decision, receipt }
             }
-            Err(account::NoRoom) => Taken::Full(charge.when_full),
+            Limit::Logged(logged) => self.charge_log(account, key, charge, logged, now),
+        }
+    }
+
+    /// The answer to a denied request that is charged all the same. One that costs more than the
+    /// limit holds is not: nobody would ever be free of it again.
+    #[cold]
+    fn punished(
+        &self,
+        account: &mut Account<'_>,
+        key: Fingerprint,
+        charge: &Charge<'_>,
+        now: Timestamp,
+    ) -> Taken {
+        let Enrolled { limit, number } = charge.limit;
+        match limit {
+            Limit::Counter(counter) if !account::takes_nothing(limit, charge.cost) => {
+                let decision = account.punish(counter, *number, now, charge.cost);
+                Taken::Decided { decision, receipt: Receipt::of_nothing(key) }
+            }
+            _ => self.charge(account, key, charge, now),
+        }
+    }
+
+    fn charge_log(
+        &self,
+        account: &mut Account<'_>,
+        key: Fingerprint,
+        charge: &Charge<'_>,
+        logged: &Logged,
+        now: Timestamp,
+    ) -> Taken {
+        let (number, cost) = (charge.limit.number, charge.cost);
+        let id = self.next_charge.fetch_add(1, Ordering::Relaxed);
+        let room = self.max_bytes.saturating_sub(self.bytes());
+        match account.charge_log(logged, number, now, cost, ChargeId(id), room) {
+            Ok(decision) => {
+                let cost = if decision.is_allowed() { cost } else { Cost::PEEK };
+                let receipt = Receipt { key, limit: number, cost, at: now, mark: id };
+                Taken::Decided { decision, receipt }
+            }
+            Err(NoRoom) => Taken::Full(charge.when_full),
         }
     }
 
@@ -216,7 +260,7 @@ impl MemoryStore {
                 .zip(charges)
                 .map(|(key, charge)| match self.table.find(*key) {
                     Some(index) => Place::At(index),
-                    None => self.place(*key, charge, now),
+                    None => self.place(*key, charge, now, &keys),
                 })
                 .collect();
             if let Some(mut accounts) = self.lock_all(&keys, &places) {
@@ -237,7 +281,11 @@ impl MemoryStore {
             })
             .collect();
         wanted.sort_unstable_by_key(|(index, _)| *index);
-        wanted.dedup_by_key(|(index, _)| *index);
+        wanted.dedup();
+        if wanted.windows(2).any(|two| two[0].0 == two[1].0) {
+            // Two keys were seen in one slot, so one of them is there no longer.
+            return None;
+        }
         let accounts: Option<_> = wanted
             .into_iter()
             .map(|(index, key)| Some((index, self.account_at(index, key)?)))
@@ -258,7 +306,7 @@ impl MemoryStore {
         for ((key, place), charge) in keys.iter().zip(places).zip(charges) {
             let (record, answer) = match accounts.at(*place) {
                 Some(account) => (account.record(), self.charge(account, *key, charge, now)),
-                None => (Record::VACANT, without_state(*place, charge, now)),
+                None => (Record::VACANT, without_state(*place, *key, charge, now)),
             };
             before.push(record);
             answers.push(answer);
@@ -269,57 +317,70 @@ impl MemoryStore {
         if charges.iter().zip(&answers).any(denied) {
             for index in (0..charges.len()).rev() {
                 if let Some(account) = accounts.at(places[index]) {
-                    take_back(account, &charges[index], &mut answers[index], before[index], now);
+                    take_back(account, &charges[index], &answers[index], before[index], now);
                 }
             }
             for index in 0..charges.len() {
                 if let Some(account) = accounts.at(places[index]) {
-                    self.settle_denied(account, &charges[index], &mut answers[index], now);
+                    let (charge, answer) = (&charges[index], &mut answers[index]);
+                    *answer = self.after_denial(account, keys[index], charge, *answer, now);
                 }
             }
         }
         answers
     }
 
-    /// After a denial: charges what counts denied requests, and tells the figures of what was
-    /// taken back.
-    fn settle_denied(
+    /// What is said of a limit after the request was denied: nothing was taken of it, unless it
+    /// counts denied requests.
+    fn after_denial(
         &self,
         account: &mut Account<'_>,
+        key: Fingerprint,
         charge: &Charge<'_>,
-        answer: &mut Taken,
+        answer: Taken,
         now: Timestamp,
-    ) {
-        let Taken::Decided { decision, receipt } = answer else { return };
-        *receipt = None;
-        if charge.count_denied && punishable(charge, decision) {
-            *decision = account.punish(charge.limit, now, charge.cost);
-            return;
+    ) -> Taken {
+        let Taken::Decided { decision: Decision { outcome, .. }, .. } = answer else {
+            return answer;
+        };
+        if !answer.is_allowed() {
+            return if charge.count_denied {
+                self.punished(account, key, charge, now)
+            } else {
+                answer
+            };
         }
-        if !decision.is_allowed() {
-            return;
-        }
-        let cost = if charge.count_denied { charge.cost } else { Cost::PEEK };
-        let figures = account.charge(charge.limit, now, cost, || ChargeId(0), || 0);
-        if let Ok((figures, _)) = figures {
-            *decision = account::with_outcome(figures, decision.outcome);
+        let counts = charge.count_denied && matches!(charge.limit.limit, Limit::Counter(_));
+        let cost = if counts { charge.cost } else { Cost::PEEK };
+        match self.charge(account, key, &Charge { cost, ..*charge }, now) {
+            Taken::Decided { decision, .. } => Taken::Decided {
+                decision: Decision { outcome, ..decision },
+                receipt: Receipt::of_nothing(key),
+            },
+            full @ Taken::Full(_) => full,
         }
     }
 
     /// Finds a slot for a key that was not found, letting the table grow or forget if it must.
-    #[cold]
-    fn place(&self, key: Fingerprint, charge: &Charge<'_>, now: Timestamp) -> Place {
+    /// The keys of one request, `together`, leave each other alone.
+    fn place(
+        &self,
+        key: Fingerprint,
+        charge: &Charge<'_>,
+        now: Timestamp,
+        together: &[Fingerprint],
+    ) -> Place {
         if account::takes_nothing(&charge.limit.limit, charge.cost) {
             // Only the shard's lock tells a key that is moving from one that is unknown.
             let _shard = self.table.lock_shard_of(key);
             return self.table.find(key).map_or(Place::NotNeeded, Place::At);
         }
-        self.make_room(key, now)
+        self.make_room(key, now, together)
     }
 
     /// A slot for a key that may have none; the table grows or forgets somebody if it must.
-    fn make_room(&self, key: Fingerprint, now: Timestamp) -> Place {
-        let upkeep = self.upkeep(now);
+    fn make_room(&self, key: Fingerprint, now: Timestamp, together: &[Fingerprint]) -> Place {
+        let upkeep = Upkeep { together, ..self.upkeep(now) };
         loop {
             let mut shard = self.table.lock_shard_of(key);
             match self.table.find_or_insert(&mut shard, key, &upkeep) {
@@ -345,7 +406,7 @@ impl MemoryStore {
 
     /// Keeps a state that comes from elsewhere.
     pub(crate) fn put(&self, key: Fingerprint, record: Record, now: Timestamp) {
-        while let Place::At(index) = self.make_room(key, now) {
+        while let Place::At(index) = self.make_room(key, now, &[]) {
             if let Some(mut slot) = self.table.lock_at(index, key) {
                 slot.write(record);
                 return;
@@ -355,7 +416,7 @@ impl MemoryStore {
     }
 
     pub(crate) fn upkeep(&self, now: Timestamp) -> Upkeep<'_> {
-        Upkeep { limits: &self.register, logs: &self.logs, now }
+        Upkeep { limits: &self.register, logs: &self.logs, now, together: &[] }
     }
 
     /// Whether the table is growing, or may.
@@ -420,36 +481,30 @@ impl<'s> Accounts<'s> {
 }
 
 /// The answer when there is no state to charge.
-fn without_state(place: Place, charge: &Charge<'_>, now: Timestamp) -> Taken {
+fn without_state(place: Place, key: Fingerprint, charge: &Charge<'_>, now: Timestamp) -> Taken {
     match place {
         Place::Full => Taken::Full(charge.when_full),
         Place::At(_) | Place::NotNeeded => {
             let decision = account::decide_unknown(&charge.limit.limit, now, charge.cost);
-            Taken::Decided { decision, receipt: None }
+            Taken::Decided { decision, receipt: Receipt::of_nothing(key) }
         }
     }
-}
-
-/// Whether a denied request is charged as a penalty. One that costs more than the limit holds is
-/// not: no client would ever be free of it.
-fn punishable(charge: &Charge<'_>, decision: &tollgate_core::Decision) -> bool {
-    !decision.is_allowed() && !account::takes_nothing(&charge.limit.limit, charge.cost)
 }
 
 /// Undoes a charge that was taken before another was denied.
 fn take_back(
     account: &mut Account<'_>,
     charge: &Charge<'_>,
-    answer: &mut Taken,
+    answer: &Taken,
     before: Record,
     now: Timestamp,
 ) {
-    match answer.receipt().map(|receipt| receipt.charged) {
-        Some(Charged::Counter(_)) => account.restore(before),
-        Some(charged @ Charged::Logged { .. }) => {
-            account.refund(charge.limit.number, now, charged);
+    match (answer.receipt(), charge.limit.limit) {
+        (Some(_), Limit::Counter(_)) => account.restore(before),
+        (Some(receipt), Limit::Logged(_)) => {
+            account.refund(&receipt, now);
         }
-        None => {}
+        (None, _) => {}
     }
 }
 

@@ -1,8 +1,11 @@
 //! The table of states: one array, no pointers, no lock around it.
 //!
 //! A slot is four words: the key's fingerprint and its state. It is locked by a bit of its own
-//! last word, so a decision about a known key touches one cache line and waits for nobody but
-//! another decision about the same key.
+//! last word, so a decision about a known key waits for nobody but another decision about the same
+//! key, and writes to one cache line. Slots come in groups of four, which are two cache lines; a
+//! key lives in its home group, or in the next that had room. All four are compared at once,
+//! without a branch that the processor could guess wrong: a wrong guess would keep it from fetching
+//! the next key's memory meanwhile, and that is most of what a decision costs.
 //!
 //! The array is cut into shards by the first bits of the fingerprint, each an open-addressed table
 //! of its own. To grow, the shards are moved apart, from the last to the first: where one goes,
@@ -20,7 +23,7 @@
 //! - Nobody waits for a shard's lock while holding a slot's bit, and nobody who holds a shard's
 //!   lock holds two bits at a time. So bits are taken in ascending order or singly, and no circle
 //!   of waiters can close.
-//! - Between a key's home and the key there is no empty slot.
+//! - Between a key's home group and the key's own, every group is full.
 
 use std::fmt;
 
@@ -40,7 +43,9 @@ pub(crate) struct Record {
 
 /// All states of a store.
 pub(crate) struct Table {
-    slots: Box<[Slot]>,
+    words: Box<[AtomicU64]>,
+    /// Words before the first slot, so that groups begin with a cache line.
+    skipped: usize,
     shards: Box<[Mutex<Shard>]>,
     /// See [`Layout`].
     layout: AtomicU64,
@@ -69,6 +74,12 @@ pub(crate) struct Crowded;
 #[derive(Debug)]
 pub(crate) struct Unreservable;
 
+/// Slots that are compared at once.
+const GROUP: usize = 4;
+
+/// Words of a group, which begins at a multiple of them.
+const GROUP_WORDS: usize = 4 * GROUP;
+
 /// Fingerprint, then state. The upper bits of the state's halves, which the core leaves free, hold
 /// the number of its limit and the lock.
 type Slot = [AtomicU64; 4];
@@ -86,6 +97,7 @@ const LIMIT_BITS_LOW: u32 = 64 - Word::HALF_BITS;
 const LIMIT_BITS_HIGH: u32 = LIMIT_BITS_LOW - 1;
 
 const _: () = assert!(1 << (LIMIT_BITS_LOW + LIMIT_BITS_HIGH) == LIMITS_MAX);
+const _: () = assert!(SHARD_SLOTS_MIN.is_multiple_of(GROUP) && SHARD_SLOTS_MIN > GROUP);
 const _: () = assert!(SHARD_SLOTS_MAX < 1 << 16, "a layout keeps 16 bits for it");
 
 impl Table {
@@ -96,8 +108,10 @@ impl Table {
         let slots = SHARD_SLOTS_MIN;
         let layout = Layout { slots, slots_if_moved: slots, unmoved: 0 };
         let shard = |index| Mutex::new(Shard { index, keys: 0 });
+        let words = zeroed(slots_max.max(shards * slots) * 4 + GROUP_WORDS)?;
         Ok(Self {
-            slots: zeroed(slots_max.max(shards * slots))?,
+            skipped: words_to_alignment(&words),
+            words,
             shards: (0..shards).map(shard).collect(),
             layout: AtomicU64::new(layout.packed()),
             moving: Mutex::new(()),
@@ -117,8 +131,9 @@ impl Table {
 
     /// Reads where `key` should be, so that it is near when it is wanted.
     pub(crate) fn touch(&self, key: Fingerprint) -> u64 {
-        let place = self.place_of(key);
-        self.slots[place.home(key)][FIRST].load(Ordering::Relaxed)
+        let home = self.place_of(key).home(key);
+        let group = &self.slots()[home..home + GROUP];
+        group[0][FIRST].load(Ordering::Relaxed) ^ group[GROUP / 2][FIRST].load(Ordering::Relaxed)
     }
 
     /// Where `key` is, if it is known: a hint that [`Table::lock_at`] checks.
@@ -130,7 +145,7 @@ impl Table {
     /// The slot at `index`, locked, if it still holds `key`.
     #[inline]
     pub(crate) fn lock_at(&self, index: usize, key: Fingerprint) -> Option<Locked<'_>> {
-        let locked = Locked::new(&self.slots[index]);
+        let locked = Locked::new(self.slot(index));
         (locked.key() == key).then_some(locked)
     }
 
@@ -149,26 +164,33 @@ impl Table {
     ) -> Result<usize, Crowded> {
         let place = self.layout().place(shard.index);
         let mut vacant = None;
-        for index in place.probes(key) {
-            let resident = self.key_at(index);
-            if resident == key {
-                return Ok(index);
+        for group in place.groups(key) {
+            let mut empty = None;
+            for index in group..group + GROUP {
+                let resident = self.key_at(index);
+                if resident == key {
+                    return Ok(index);
+                }
+                if resident == Fingerprint::NONE {
+                    empty = empty.or(Some(index));
+                } else if vacant.is_none()
+                    && upkeep.may_forget(resident)
+                    && upkeep.is_vacant(self.record_at(index))
+                {
+                    vacant = Some(index);
+                }
             }
-            if resident == Fingerprint::NONE {
-                return match vacant {
-                    Some(vacant) if self.replace_vacant(vacant, key, upkeep) => Ok(vacant),
-                    _ if shard.keys >= place.keys_max() => Err(Crowded),
-                    _ => {
-                        shard.keys += 1;
-                        self.keys.fetch_add(1, Ordering::Relaxed);
-                        Locked::new(&self.slots[index]).settle(key, Record::VACANT);
-                        Ok(index)
-                    }
-                };
-            }
-            if vacant.is_none() && upkeep.is_vacant(self.record_at(index)) {
-                vacant = Some(index);
-            }
+            let Some(empty) = empty else { continue };
+            return match vacant {
+                Some(vacant) if self.replace_vacant(vacant, key, upkeep) => Ok(vacant),
+                _ if shard.keys >= place.keys_max() => Err(Crowded),
+                _ => {
+                    shard.keys += 1;
+                    self.keys.fetch_add(1, Ordering::Relaxed);
+                    Locked::new(self.slot(empty)).settle(key, Record::VACANT);
+                    Ok(empty)
+                }
+            };
         }
         unreachable!("one slot of a shard is always empty")
     }
@@ -182,11 +204,13 @@ impl Table {
         upkeep: &Upkeep<'_>,
     ) -> bool {
         let place = self.layout().place(shard.index);
-        let loss = |index: usize| upkeep.loss(Locked::new(&self.slots[index]).record);
+        let loss = |index: usize| upkeep.loss(Locked::new(self.slot(index)).record);
         let victim = place
-            .probes(key)
+            .groups(key)
+            .flat_map(|group| group..group + GROUP)
             .filter(|index| self.key_at(*index) != Fingerprint::NONE)
             .take(VICTIMS_LOOKED_AT)
+            .filter(|index| upkeep.may_forget(self.key_at(*index)))
             .filter_map(|index| Some((loss(index)?, index)))
             .min();
         match victim {
@@ -245,35 +269,46 @@ impl Table {
         let shard = self.lock_shard(shard);
         for index in self.layout().place(shard.index).range() {
             if self.key_at(index) != Fingerprint::NONE {
-                let locked = Locked::new(&self.slots[index]);
+                let locked = Locked::new(self.slot(index));
                 each(locked.key(), locked.record);
             }
         }
     }
 
-    /// Takes the key at `index` out, and closes the gap that it leaves.
+    /// Takes the key at `index` out, and closes the gap that it leaves: a key that had to pass the
+    /// group by moves into it, and so on after that one.
     fn remove(&self, shard: &mut Shard, place: Place, index: usize) -> Record {
-        let (_, removed) = Locked::new(&self.slots[index]).vacate();
+        let (mut gap, mut group) = (index, place.group_of(index));
+        let mut was_passed = self.is_full(group);
+        let (_, removed) = Locked::new(self.slot(index)).vacate();
         shard.keys -= 1;
         self.keys.fetch_sub(1, Ordering::Relaxed);
-        let mut gap = index;
-        let mut next = place.after(gap);
-        while self.key_at(next) != Fingerprint::NONE {
-            // A key may close the gap unless that would put it before its home.
-            let home = place.home(self.key_at(next));
-            if place.distance(home, next) >= place.distance(gap, next) {
-                let (key, record) = Locked::new(&self.slots[next]).vacate();
-                Locked::new(&self.slots[gap]).settle(key, record);
-                gap = next;
+        let mut next = place.after(group);
+        while was_passed && next != place.group_of(index) {
+            was_passed = self.is_full(next);
+            let passed_by = (next..next + GROUP).find(|index| {
+                let key = self.key_at(*index);
+                let from_home = place.distance(place.home(key), next);
+                key != Fingerprint::NONE && from_home >= place.distance(group, next)
+            });
+            if let Some(found) = passed_by {
+                let (key, record) = Locked::new(self.slot(found)).vacate();
+                Locked::new(self.slot(gap)).settle(key, record);
+                (gap, group) = (found, next);
             }
             next = place.after(next);
         }
         removed
     }
 
+    /// Whether a group has no empty slot. Sure only under the shard's lock.
+    fn is_full(&self, group: usize) -> bool {
+        (group..group + GROUP).all(|index| self.key_at(index) != Fingerprint::NONE)
+    }
+
     /// Gives the slot of a state that was vacant to `key`, if it still is.
     fn replace_vacant(&self, index: usize, key: Fingerprint, upkeep: &Upkeep<'_>) -> bool {
-        let slot = Locked::new(&self.slots[index]);
+        let slot = Locked::new(self.slot(index));
         let is_vacant = upkeep.is_vacant(slot.record);
         if is_vacant {
             upkeep.let_go(slot.record);
@@ -286,7 +321,7 @@ impl Table {
         let mut contents = Vec::with_capacity(place.slots);
         for index in place.range() {
             if self.key_at(index) != Fingerprint::NONE {
-                let (key, record) = Locked::new(&self.slots[index]).vacate();
+                let (key, record) = Locked::new(self.slot(index)).vacate();
                 if upkeep.is_vacant(record) {
                     upkeep.let_go(record);
                 } else {
@@ -300,39 +335,55 @@ impl Table {
     fn put_in(&self, place: Place, contents: &[(Fingerprint, Record)]) {
         for (key, record) in contents {
             let index = place
-                .probes(*key)
+                .groups(*key)
+                .flat_map(|group| group..group + GROUP)
                 .find(|index| self.key_at(*index) == Fingerprint::NONE)
                 .expect("a shard only moves to where it has more slots");
-            Locked::new(&self.slots[index]).settle(*key, *record);
+            Locked::new(self.slot(index)).settle(*key, *record);
         }
     }
 
     #[inline]
     fn find_in(&self, place: Place, key: Fingerprint) -> Option<usize> {
-        let mut index = place.home(key);
-        for _ in 0..place.slots {
-            let slot = &self.slots[index];
-            let first = slot[FIRST].load(Ordering::Relaxed);
-            if first == key.first && slot[SECOND].load(Ordering::Relaxed) == key.second {
-                return Some(index);
+        let mut start = place.home(key);
+        for _ in 0..place.slots / GROUP {
+            let group = &self.slots()[start..start + GROUP];
+            let (mut found, mut is_full) = (GROUP, true);
+            for (index, slot) in group.iter().enumerate() {
+                let first = slot[FIRST].load(Ordering::Relaxed);
+                found = if first == key.first { index } else { found };
+                is_full &= first != Fingerprint::NONE.first;
             }
-            if first == Fingerprint::NONE.first {
+            if found < GROUP && group[found][SECOND].load(Ordering::Relaxed) == key.second {
+                return Some(start + found);
+            }
+            if !is_full {
                 return None;
             }
-            index = place.after(index);
+            start = place.after(start);
         }
         None
     }
 
+    #[inline]
+    fn slots(&self) -> &[Slot] {
+        self.words[self.skipped..].as_chunks().0
+    }
+
+    #[inline]
+    fn slot(&self, index: usize) -> &Slot {
+        &self.slots()[index]
+    }
+
     /// Who lives at `index`. Sure only under the shard's lock.
     fn key_at(&self, index: usize) -> Fingerprint {
-        let [first, second, ..] = &self.slots[index];
+        let [first, second, ..] = self.slot(index);
         Fingerprint { first: first.load(Ordering::Relaxed), second: second.load(Ordering::Relaxed) }
     }
 
     /// What may be kept at `index`: read without the slot's bit, and so only a hint.
     fn record_at(&self, index: usize) -> Record {
-        let slot = &self.slots[index];
+        let slot = self.slot(index);
         Record::read(slot, slot[HIGH].load(Ordering::Relaxed) & !LOCKED)
     }
 
@@ -359,8 +410,8 @@ impl Table {
     fn grown(&self) -> Option<Layout> {
         let layout = self.layout();
         let slots = layout.slots_if_moved;
-        let more =
-            (slots + slots / 8).min(SHARD_SLOTS_MAX * 2).min(self.slots.len() / self.shards.len());
+        let most = self.slots().len() / self.shards.len() / GROUP * GROUP;
+        let more = (slots + slots / 8).next_multiple_of(GROUP).min(most);
         (layout.unmoved == 0 && more > slots).then_some(Layout {
             slots,
             slots_if_moved: more,
@@ -413,23 +464,30 @@ struct Place {
 }
 
 impl Place {
+    /// The first slot of the group where `key` would like to be.
     #[inline]
     fn home(self, key: Fingerprint) -> usize {
-        self.start + ((u128::from(key.second) * self.slots as u128) >> 64) as usize
+        let groups = (self.slots / GROUP) as u128;
+        self.start + ((u128::from(key.second) * groups) >> 64) as usize * GROUP
     }
 
-    /// Every slot of the shard, from the home of `key` on and around.
-    #[inline]
-    fn probes(self, key: Fingerprint) -> impl Iterator<Item = usize> {
-        (self.home(key)..self.start + self.slots).chain(self.start..self.home(key))
+    /// The first slot of every group of the shard, from the home of `key` on and around.
+    fn groups(self, key: Fingerprint) -> impl Iterator<Item = usize> {
+        let (home, end) = (self.home(key), self.start + self.slots);
+        (home..end).chain(self.start..home).step_by(GROUP)
+    }
+
+    fn group_of(self, index: usize) -> usize {
+        index - (index - self.start) % GROUP
     }
 
     fn range(self) -> std::ops::Range<usize> {
         self.start..self.start + self.slots
     }
 
-    fn after(self, index: usize) -> usize {
-        if index + 1 == self.start + self.slots { self.start } else { index + 1 }
+    /// The group after `group`, around the end if need be.
+    fn after(self, group: usize) -> usize {
+        if group + GROUP == self.start + self.slots { self.start } else { group + GROUP }
     }
 
     /// Steps from `from` on to `to`, around the end if need be.
@@ -529,13 +587,20 @@ impl Record {
     }
 }
 
-/// An array of empty slots, of which the operating system commits only what is touched.
+/// Words of empty slots, of which the operating system commits only what is touched.
 #[cfg(not(loom))]
-fn zeroed(slots: usize) -> Result<Box<[Slot]>, Unreservable> {
-    bytemuck::allocation::try_zeroed_slice_box(slots).map_err(|()| Unreservable)
+fn zeroed(words: usize) -> Result<Box<[AtomicU64]>, Unreservable> {
+    bytemuck::allocation::try_zeroed_slice_box(words).map_err(|()| Unreservable)
 }
 
 #[cfg(loom)]
-fn zeroed(slots: usize) -> Result<Box<[Slot]>, Unreservable> {
-    Ok((0..slots).map(|_| std::array::from_fn(|_| AtomicU64::new(0))).collect())
+fn zeroed(words: usize) -> Result<Box<[AtomicU64]>, Unreservable> {
+    Ok((0..words).map(|_| AtomicU64::new(0)).collect())
+}
+
+/// Words until the first that is aligned as a group is. An allocation aligned by its type would be
+/// cleared by hand, and so committed whole.
+fn words_to_alignment(words: &[AtomicU64]) -> usize {
+    let beyond = words.as_ptr().addr() / size_of::<AtomicU64>() % GROUP_WORDS;
+    (GROUP_WORDS - beyond) % GROUP_WORDS
 }

@@ -7,6 +7,7 @@
 use tollgate_core::{ChargeId, Cost, Limit, Timestamp};
 
 use crate::enrolled::Register;
+use crate::fingerprint::Fingerprint;
 use crate::logs::{LogNumber, Logs};
 use crate::table::Record;
 
@@ -15,9 +16,17 @@ pub(crate) struct Upkeep<'s> {
     pub(crate) limits: &'s Register,
     pub(crate) logs: &'s Logs,
     pub(crate) now: Timestamp,
+    /// Keys of the request in hand: they have slots before they have states, and must not push each
+    /// other out of them.
+    pub(crate) together: &'s [Fingerprint],
 }
 
 impl Upkeep<'_> {
+    /// Whether a key may be forgotten, if its state allows it.
+    pub(crate) fn may_forget(&self, key: Fingerprint) -> bool {
+        !self.together.contains(&key)
+    }
+
     /// Whether a state behaves as that of a key never seen.
     pub(crate) fn is_vacant(&self, record: Record) -> bool {
         match self.limits.get(record.limit) {

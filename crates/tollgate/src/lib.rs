@@ -1,1 +1,43 @@
 //! A rate limiter to embed: policy and store in, verdict out, never an error.
+//!
+//! ```
+//! use tollgate::{Limiter, Request};
+//!
+//! let limiter = Limiter::from_yaml("limits: [{name: login, per: [client_ip], rate: 5/minute}]")?;
+//! let verdict = limiter.check(&Request::new(&[("client_ip", b"203.0.113.7")]));
+//! assert!(verdict.is_allowed());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! A [`Policy`] says which limits apply to a request and how much each allows; a [`MemoryStore`]
+//! remembers what was used; the [`Limiter`] asks both. A request under several limits pays all of
+//! them or none, a denied one changes nothing, and every [`Verdict`] tells what is left and, if the
+//! answer is no, the shortest wait after which it would be yes:
+//!
+//! ```
+//! # use tollgate::{Limiter, Request};
+//! # let limiter = Limiter::from_yaml("limits: [{name: post, per: [user], rate: 1/second}]")?;
+//! # let request = Request::new(&[("user", b"42")]);
+//! # limiter.check(&request);
+//! let verdict = limiter.check(&request);
+//! if let Some(wait) = verdict.retry_after() {
+//!     println!("come back in {} ms", wait.as_millis_up());
+//! }
+//! for answer in verdict.answers() {
+//!     println!("{}: {:?}", answer.rule().name(), answer.decision());
+//! }
+//! # assert!(!verdict.is_allowed());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! The policy is replaced while requests are being decided with [`Limiter::replace_policy`]: one
+//! pointer swap, and what keys have consumed stays consumed.
+
+mod limiter;
+mod verdict;
+
+pub use limiter::{Lease, Limiter, LimiterError};
+pub use tollgate_core::{Cost, Decision, Limit, Micros, Outcome, Quota, Timestamp};
+pub use tollgate_policy::{Missing, Mistakes, Policy, Request, Rule};
+pub use tollgate_store::{Clock, MemoryStore};
+pub use verdict::{Answer, Ruling, Verdict};

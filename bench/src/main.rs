@@ -1,0 +1,294 @@
+//! tollgate beside its peers: nanoseconds per decision and bytes per key, in one run.
+//!
+//! `cargo run --release --manifest-path bench/Cargo.toml -- [--quick] [--only SUBSTRING]`
+//!
+//! A full run writes `docs/benchmarks.md`; `--quick` (fewer keys and rounds) and `--only` (the measurements
+//! whose label contains the text: `memory 10M governor`, `keyed 1M zipf floor`, `policy limitador`) only print.
+
+mod allocator;
+mod contender;
+mod floor;
+mod governor;
+mod limitador;
+mod memory;
+mod policy;
+mod report;
+mod throttlecrab;
+mod timing;
+mod tollgate;
+mod traffic;
+
+use contender::{Contender, Entrant, KEYED, POLICIES};
+use memory::Footprint;
+use report::{ABSENT, Table};
+use timing::Timing;
+use traffic::Distribution;
+
+const SIZES: [Size; 3] = [
+    Size { keys: 1_000, name: "1k", title: "1 thousand keys" },
+    Size { keys: 1_000_000, name: "1M", title: "1 million keys" },
+    Size { keys: 10_000_000, name: "10M", title: "10 million keys" },
+];
+
+/// From what a contender needs for this many keys we tell whether it can be asked to hold more.
+const PROBE_KEYS: usize = 1_000_000;
+const MOST_BYTES: f64 = 12.0 * 1024.0 * 1024.0 * 1024.0;
+const MOST_SECONDS: f64 = 180.0;
+
+struct Size {
+    keys: usize,
+    name: &'static str,
+    title: &'static str,
+}
+
+struct Options {
+    quick: bool,
+    only: Option<String>,
+}
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let [first, name, keys] = &arguments[..]
+        && first == memory::ARGUMENT
+    {
+        return memory::run_child(name, keys);
+    }
+    let options = Options::parse(arguments);
+    let circumstances = report::circumstances();
+    println!("{circumstances}");
+
+    let mut tables = Vec::new();
+    let mut add = |table: Table| {
+        println!("{table}");
+        tables.push(table);
+    };
+    options.memory().into_iter().for_each(&mut add);
+    for size in options.sizes() {
+        options.keyed(size, &mut add);
+    }
+    // Last, because the memory it frees stays with the process and would be missing for 10 million keys.
+    options.policy().into_iter().for_each(&mut add);
+    if !options.quick && options.only.is_none() {
+        let tables: Vec<String> = tables.iter().map(Table::to_string).collect();
+        report::write(&format!("{circumstances}\n{}", tables.join("\n")));
+    }
+}
+
+impl Options {
+    fn parse(arguments: Vec<String>) -> Self {
+        let mut options = Self { quick: false, only: None };
+        let mut arguments = arguments.into_iter();
+        while let Some(argument) = arguments.next() {
+            match (argument.as_str(), arguments.len()) {
+                ("--quick", _) => options.quick = true,
+                ("--only", 1..) => options.only = arguments.next(),
+                _ => {
+                    eprintln!("unexpected {argument:?}; usage: [--quick] [--only SUBSTRING]");
+                    std::process::exit(2);
+                }
+            }
+        }
+        options
+    }
+
+    fn wants(&self, label: &str) -> bool {
+        self.only.as_ref().is_none_or(|only| label.contains(only))
+    }
+
+    fn sizes(&self) -> &'static [Size] {
+        if self.quick { &SIZES[..2] } else { &SIZES }
+    }
+
+    fn rounds(&self) -> usize {
+        if self.quick { 8 } else { 25 }
+    }
+
+    /// Bytes per key, from fresh processes.
+    fn memory(&self) -> Option<Table> {
+        let mut rows = Vec::new();
+        let mut notes = Vec::new();
+        for entrant in KEYED {
+            let mut row = vec![entrant.name.to_owned()];
+            for size in self.sizes() {
+                let label = format!("memory {} {}", size.name, entrant.name);
+                let footprint = self.wants(&label).then(|| {
+                    eprintln!("{label}");
+                    fits(entrant, size).map(|()| memory::measure(entrant, size.keys))
+                });
+                row.extend(bytes_per_key(footprint.as_ref(), size));
+                notes.extend(footprint.and_then(Result::err));
+            }
+            rows.push(row);
+        }
+        rows.retain(|row| row[1..].iter().any(|cell| cell != ABSENT));
+        let columns = self.sizes().iter();
+        let header = columns
+            .flat_map(|size| ["heap", "resident"].map(|kind| format!("{}, {kind}", size.name)));
+        notes.insert(0, "*Heap* is what was asked of the allocator, *resident* what the process grew by; at 1 thousand keys the pages of the second say nothing.".to_owned());
+        (!rows.is_empty()).then(|| Table {
+            title: "Bytes per key".to_owned(),
+            header: std::iter::once("contender".to_owned()).chain(header).collect(),
+            rows,
+            notes,
+        })
+    }
+
+    /// The whole decision of a policy.
+    fn policy(&self) -> Option<Table> {
+        let label = |entrant: &Entrant| format!("policy {}", entrant.name);
+        let entrants: Vec<_> =
+            POLICIES.iter().filter(|entrant| self.wants(&label(entrant))).collect();
+        if entrants.is_empty() {
+            return None;
+        }
+        let users = traffic::keys(1_000_000);
+        let contenders = build(&entrants, &users);
+        let contenders: Vec<&dyn Contender> =
+            contenders.iter().map(|contender| &**contender).collect();
+        let traffic = Distribution::Uniform.traffic(&users);
+        eprintln!("policy");
+        let [timings] = timing::compare(&contenders, &traffic, [1], self.rounds());
+        let baseline = entrants.iter().position(|entrant| entrant.name == "limitador");
+        let row = |((entrant, contender), timing): ((&&Entrant, &&dyn Contender), &Timing)| {
+            let asked = &traffic[..10_000];
+            let (_, count) = allocator::count(|| contender.decide_all(asked));
+            vec![
+                entrant.name.to_owned(),
+                nanos(timing.wall_nanos),
+                nanos(timing.cpu_nanos),
+                ratio(baseline.map(|row| timings[row].wall_nanos), Some(timing.wall_nanos)),
+                format!("{:.2}", count.allocations as f64 / asked.len() as f64),
+            ]
+        };
+        Some(Table {
+            title: format!(
+                "A policy of {} limits, {} of which apply, 1 million users, one thread",
+                policy::LIMITS,
+                policy::APPLY
+            ),
+            header: ["contender", "ns", "CPU ns", "times as fast as limitador", "allocations"]
+                .map(str::to_owned)
+                .into(),
+            rows: entrants.iter().zip(&contenders).zip(&timings).map(row).collect(),
+            notes: Vec::new(),
+        })
+    }
+
+    /// One keyed limit. All contenders are held at once, so that they can take turns.
+    fn keyed(&self, size: &Size, add: &mut impl FnMut(Table)) {
+        let label = |distribution: Distribution, entrant: &Entrant| {
+            format!("keyed {} {} {}", size.name, distribution.name(), entrant.name)
+        };
+        let wanted = |entrant: &&Entrant| {
+            Distribution::ALL.iter().any(|distribution| self.wants(&label(*distribution, entrant)))
+        };
+        let (mut entrants, mut notes) = (Vec::new(), Vec::new());
+        for entrant in KEYED.iter().filter(wanted) {
+            match fits(entrant, size) {
+                Ok(()) => entrants.push(entrant),
+                Err(note) => notes.push(note),
+            }
+        }
+        if entrants.is_empty() {
+            return;
+        }
+        eprintln!("keyed {}: inserting", size.name);
+        let keys = traffic::keys(size.keys);
+        let contenders = build(&entrants, &keys);
+        for distribution in Distribution::ALL {
+            let (entrants, contenders): (Vec<&Entrant>, Vec<&dyn Contender>) = entrants
+                .iter()
+                .zip(&contenders)
+                .filter(|(entrant, _)| self.wants(&label(distribution, entrant)))
+                .map(|(entrant, contender)| (*entrant, &**contender))
+                .unzip();
+            if entrants.is_empty() {
+                continue;
+            }
+            eprintln!("keyed {} {}", size.name, distribution.name());
+            let traffic = distribution.traffic(&keys);
+            let [one, two] = timing::compare(&contenders, &traffic, [1, 2], self.rounds());
+            let mut table = keyed_table(&entrants, &one, &two);
+            table.title = format!("{}, {}", size.title, distribution.name());
+            table.notes.extend(notes.iter().cloned());
+            add(table);
+        }
+    }
+}
+
+fn build(entrants: &[&Entrant], keys: &[String]) -> Vec<Box<dyn Contender>> {
+    entrants.iter().map(|entrant| (entrant.build)(keys)).collect()
+}
+
+/// Whether the machine and our patience suffice for that many keys; if not, the footnote that says so.
+fn fits(entrant: &Entrant, size: &Size) -> Result<(), String> {
+    if size.keys <= PROBE_KEYS {
+        return Ok(());
+    }
+    let times = (size.keys / PROBE_KEYS) as f64;
+    let probe = memory::measure(entrant, PROBE_KEYS);
+    let (bytes, seconds) = (probe.resident_bytes * times, probe.build_seconds * times);
+    let available = memory::kibibytes("/proc/meminfo", "MemAvailable:") * 1024.0;
+    if bytes <= MOST_BYTES.min(available / 2.0) && seconds <= MOST_SECONDS {
+        return Ok(());
+    }
+    Err(format!(
+        "{} was not measured with {}, which would take it some {:.0} GiB and {seconds:.0} seconds to insert.",
+        entrant.name,
+        size.title,
+        bytes / (1024.0 * 1024.0 * 1024.0)
+    ))
+}
+
+/// A row for each contender with one thread, then for each with two. The caller gives it a title.
+fn keyed_table(entrants: &[&Entrant], one: &[Timing], two: &[Timing]) -> Table {
+    let row_of = |name| entrants.iter().position(|entrant| entrant.name == name);
+    let (floor, governor) = (row_of("floor"), row_of("governor"));
+    let row = |threads: usize, timings: &[Timing], row: usize| {
+        let wall = |row: usize| timings[row].wall_nanos;
+        vec![
+            entrants[row].name.to_owned(),
+            threads.to_string(),
+            nanos(wall(row)),
+            nanos(timings[row].cpu_nanos),
+            ratio(Some(wall(row)), floor.map(wall)),
+            ratio(governor.map(wall), Some(wall(row))),
+            ratio(Some(threads as f64 * one[row].wall_nanos), Some(wall(row))),
+        ]
+    };
+    let rows = 0..entrants.len();
+    Table {
+        title: String::new(),
+        header: ["contender", "threads", "ns", "CPU ns", "÷ floor", "governor ÷", "2 ÷ 1"]
+            .map(str::to_owned)
+            .into(),
+        rows: rows.clone().map(|n| row(1, one, n)).chain(rows.map(|n| row(2, two, n))).collect(),
+        notes: busy(two).then(|| BUSY.to_owned()).into_iter().collect(),
+    }
+}
+
+const BUSY: &str = "**The machine was busy:** no contender had two cores to itself in any round, so the wall time of two threads and *2 ÷ 1* say nothing here.";
+
+/// Whether even the contender that waits least was kept off its cores.
+fn busy(timings: &[Timing]) -> bool {
+    timings.iter().all(|timing| timing.wall_nanos > 1.25 * timing.cpu_nanos)
+}
+
+fn bytes_per_key(footprint: Option<&Result<Footprint, String>>, size: &Size) -> [String; 2] {
+    match footprint {
+        Some(Ok(footprint)) => [footprint.heap_bytes, footprint.resident_bytes]
+            .map(|bytes| format!("{:.0}", bytes / size.keys as f64)),
+        _ => [ABSENT, ABSENT].map(str::to_owned),
+    }
+}
+
+fn nanos(nanos: f64) -> String {
+    format!("{nanos:.0}")
+}
+
+fn ratio(dividend: Option<f64>, divisor: Option<f64>) -> String {
+    match dividend.zip(divisor) {
+        Some((dividend, divisor)) => format!("{:.2}", dividend / divisor),
+        None => ABSENT.to_owned(),
+    }
+}

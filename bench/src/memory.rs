@@ -1,0 +1,59 @@
+//! Bytes per key.
+//!
+//! Each figure comes from a fresh process, since a process that has freed memory does not give all of it back.
+
+use std::process::Command;
+use std::time::Instant;
+
+use crate::allocator;
+use crate::contender::{Entrant, KEYED};
+use crate::traffic;
+
+/// The hidden argument with which this program runs itself.
+pub const ARGUMENT: &str = "--measure-memory";
+
+/// What holding some number of keys costs.
+#[derive(Debug, Clone, Copy)]
+pub struct Footprint {
+    /// Asked of the allocator and not given back.
+    pub heap_bytes: f64,
+    /// Growth of the resident set: with the allocator's overhead, and without pages nobody has touched.
+    pub resident_bytes: f64,
+    pub build_seconds: f64,
+}
+
+/// Measures in a child process.
+pub fn measure(entrant: &Entrant, keys: usize) -> Footprint {
+    let program = std::env::current_exe().expect("this program has a path");
+    let output = Command::new(program)
+        .args([ARGUMENT, entrant.name, &keys.to_string()])
+        .output()
+        .expect("this program can run itself");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let numbers: Vec<f64> = text.split_whitespace().flat_map(str::parse).collect();
+    let [heap_bytes, resident_bytes, build_seconds] = numbers[..] else {
+        panic!("measuring the memory of {}: {output:?}", entrant.name);
+    };
+    Footprint { heap_bytes, resident_bytes, build_seconds }
+}
+
+/// The child's side: prints the three numbers of a `Footprint`.
+pub fn run_child(name: &str, keys: &str) {
+    let entrant = KEYED.iter().find(|entrant| entrant.name == name).expect("the parent knows it");
+    let keys = traffic::keys(keys.parse().expect("the parent passed a number"));
+    let (before, start) = (kibibytes("/proc/self/status", "VmRSS:"), Instant::now());
+    let (contender, count) = allocator::count(|| (entrant.build)(&keys));
+    let seconds = start.elapsed().as_secs_f64();
+    let resident_bytes = (kibibytes("/proc/self/status", "VmRSS:") - before) * 1024.0;
+    println!("{} {resident_bytes} {seconds}", count.live_bytes);
+    // Taking millions of entries apart would only take time.
+    std::mem::forget(contender);
+}
+
+/// A figure of a `/proc` file whose lines read `name: value kB`.
+pub fn kibibytes(file: &str, name: &str) -> f64 {
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
+    let number = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
+    number.unwrap_or_else(|| panic!("no {name} in {file}: this needs Linux"))
+}

@@ -1,0 +1,236 @@
+//! The Redis twins: the scripts as text, the arguments they take and the answers they give.
+//!
+//! Running them is a store's work; this module does no more than spell. The scripts are constants:
+//! what callers say reaches them as keys and arguments only. Everything but the keys is a whole
+//! number, so that a store writes it without an allocation.
+//!
+//! ```
+//! use tollgate_core::{ChargeId, Cost, Limit, Quota, lua};
+//!
+//! let limit = Limit::sliding_window(Quota::per_minute(60));
+//! let charge = lua::Charge::new(&limit, Cost::ONE, ChargeId(7));
+//! // EVALSHA sha 1 KEY '' 1 1 0 0 7 60 60000000 0 0 0
+//! assert_eq!(charge.arguments(), [1, 1, 0, 0, 7, 60, 60_000_000, 0, 0, 0]);
+//!
+//! let answer = lua::Answer::from_fields([0, 60, 59, 1, 1, -1, 0, 1, 0, 0]).expect("ten fields");
+//! assert!(answer.decision.is_allowed());
+//! ```
+
+use crate::{ChargeId, Cost, Counter, Decision, Limit, Logged, Micros, Outcome, Receipt};
+use crate::{SlidingWindow, Timestamp, Word};
+
+macro_rules! script {
+    ($name:literal) => {
+        concat!(
+            include_str!("lua/prelude.lua"),
+            include_str!("lua/token_bucket.lua"),
+            include_str!("lua/leaky_bucket.lua"),
+            include_str!("lua/fixed_window.lua"),
+            include_str!("lua/sliding_window.lua"),
+            include_str!("lua/held.lua"),
+            include_str!("lua/sliding_log.lua"),
+            include_str!("lua/concurrency.lua"),
+            include_str!("lua/limit.lua"),
+            include_str!(concat!("lua/", $name)),
+        )
+    };
+}
+
+/// Decides the charges of one request and takes them, all or none.
+///
+/// `KEYS` are the states, one a charge and all different; `ARGV` is the time in microseconds, empty
+/// for the server's own, and then [`Charge::arguments`] of each. The reply is a flat list with the
+/// fields of an [`Answer`] for each.
+pub const TAKE: &str = script!("take.lua");
+
+/// Gives charges back, or starts their hold anew.
+///
+/// `KEYS` and the time are as in [`TAKE`], then come the [`Return::arguments`] of each. The reply is
+/// a number for each: the units a log gave back, 1 for a counter that changed or a hold that was
+/// started anew, 0 where there was nothing to be done.
+pub const REFUND: &str = script!("refund.lua");
+
+/// How many fields of the reply of [`TAKE`] make an [`Answer`].
+pub const ANSWER_FIELDS: usize = 10;
+
+/// What a charge's answer means to the verdict.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// A denial denies the request.
+    #[default]
+    Enforce,
+    /// A denial is told, and denies nothing.
+    Shadow,
+    /// Charged whatever is left, past the end if need be.
+    Force,
+}
+
+/// One charge, as [`TAKE`] wants it.
+#[derive(Clone, Copy, Debug)]
+pub struct Charge<'a> {
+    /// What is enforced.
+    pub limit: &'a Limit,
+    /// How much is taken.
+    pub cost: Cost,
+    /// What a denial means.
+    pub mode: Mode,
+    /// Whether the limit is charged whatever the verdict. Logs know no such thing and ignore it.
+    pub count_denied: bool,
+    /// Names the charge in a log; no two charges of a key may share it.
+    pub id: ChargeId,
+}
+
+impl<'a> Charge<'a> {
+    /// An enforced charge.
+    pub const fn new(limit: &'a Limit, cost: Cost, id: ChargeId) -> Self {
+        Self { limit, cost, mode: Mode::Enforce, count_denied: false, id }
+    }
+
+    /// What [`TAKE`] is told of it.
+    pub fn arguments(&self) -> [u64; 10] {
+        let mode = match self.mode {
+            Mode::Enforce => 0,
+            Mode::Shadow => 1,
+            Mode::Force => 2,
+        };
+        let [a, b, c, d, e] = self.limit.numbers();
+        let count_denied = u64::from(self.count_denied);
+        [algorithm(self.limit), self.cost.get(), mode, count_denied, self.id.0, a, b, c, d, e]
+    }
+}
+
+/// What [`TAKE`] answers to one charge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The decision.
+    pub decision: Decision,
+    /// What was charged and can be given back: nothing if the request was denied.
+    pub receipt: Receipt,
+}
+
+impl Answer {
+    /// Reads it from the reply; `None` if these are no fields of ours.
+    pub fn from_fields(fields: [i64; ANSWER_FIELDS]) -> Option<Self> {
+        let [outcome, limit, remaining, reset, next, retry, delay, cost, at, debt_before] = fields;
+        let micros = |field: i64| u64::try_from(field).ok().map(Micros::new);
+        let outcome = match outcome {
+            0 => Outcome::Allowed { delay: micros(delay)? },
+            1 => Outcome::Denied { retry_after: micros(retry) },
+            2 => Outcome::TooCostly,
+            _ => return None,
+        };
+        let decision = Decision {
+            outcome,
+            limit: u32::try_from(limit).ok()?,
+            remaining: u32::try_from(remaining).ok()?,
+            reset_after: micros(reset)?,
+            next_after: micros(next),
+        };
+        let receipt = Receipt {
+            at: Timestamp::from_micros(u64::try_from(at).ok()?),
+            cost: Cost::new(u32::try_from(cost).ok()?),
+            debt_before: u64::try_from(debt_before).ok()?,
+        };
+        Some(Self { decision, receipt })
+    }
+}
+
+/// What is given back, as [`REFUND`] wants it.
+#[derive(Clone, Copy, Debug)]
+pub enum Return<'a> {
+    /// A charge of a counter. The receipt is used once.
+    Refund {
+        /// The limit now, which need not be the one the charge was made under.
+        limit: &'a Counter,
+        /// The charge.
+        receipt: &'a Receipt,
+    },
+    /// Units of a charge of a log: a refund, or a release.
+    GiveBack {
+        /// The limit.
+        limit: &'a Logged,
+        /// The charge.
+        id: ChargeId,
+        /// The units the charge holds: what it cost, less what was given back before.
+        held: Cost,
+        /// How many of them are given back.
+        units: Cost,
+    },
+    /// The hold of a charge of a log, started anew.
+    Renew {
+        /// The limit.
+        limit: &'a Logged,
+        /// The charge.
+        id: ChargeId,
+        /// The units the charge holds: what it cost, less what was given back before.
+        held: Cost,
+    },
+}
+
+impl Return<'_> {
+    /// What [`REFUND`] is told of it.
+    pub fn arguments(&self) -> [u64; 12] {
+        let (limit, [renew, units, at, debt_before, id, held]) = match *self {
+            Self::Refund { limit, receipt } => {
+                let (units, at) = (receipt.cost.get(), receipt.at.as_micros());
+                (Limit::from(*limit), [0, units, at, receipt.debt_before, 0, 0])
+            }
+            Self::GiveBack { limit, id, held, units } => {
+                (Limit::from(*limit), [0, units.get(), 0, 0, id.0, held.get()])
+            }
+            Self::Renew { limit, id, held } => {
+                (Limit::from(*limit), [1, 0, 0, 0, id.0, held.get()])
+            }
+        };
+        let [a, b, c, d, e] = limit.numbers();
+        [algorithm(&limit), renew, units, at, debt_before, id, held, a, b, c, d, e]
+    }
+}
+
+/// What the scripts keep under the key of a counter whose state, written under `limit`, is `word`;
+/// nothing if that is [`Word::VACANT`].
+///
+/// It is MessagePack: the format's version and the algorithm's letter, the numbers of the limit that
+/// give the counters their meaning, and the counters.
+pub fn state_bytes(limit: &Counter, word: Word) -> Option<Vec<u8>> {
+    if word == Word::VACANT {
+        return None;
+    }
+    let two = [word.low, word.high];
+    let three = SlidingWindow::counters(word);
+    let numbers = Limit::from(*limit).numbers();
+    let (letter, kept, counters) = match limit {
+        Counter::SlidingWindow(_) => (b's', &numbers[1..2], &three[..]),
+        Counter::TokenBucket(_) => (b't', &numbers[..2], &two[..]),
+        Counter::LeakyBucket(_) => (b'l', &numbers[..2], &two[..]),
+        Counter::FixedWindow(_) => (b'f', &numbers[1..3], &two[..]),
+    };
+    let mut bytes = vec![0xa2, b'1', letter];
+    kept.iter().chain(counters).for_each(|&number| push_number(&mut bytes, number));
+    Some(bytes)
+}
+
+/// Appends a number as MessagePack writes it: in no more bytes than it needs.
+fn push_number(bytes: &mut Vec<u8>, number: u64) {
+    let (marker, length) = match number {
+        0..=0x7f => (None, 1),
+        0x80..=0xff => (Some(0xcc), 1),
+        0x100..=0xffff => (Some(0xcd), 2),
+        0x1_0000..=0xffff_ffff => (Some(0xce), 4),
+        _ => (Some(0xcf), 8),
+    };
+    bytes.extend(marker);
+    bytes.extend_from_slice(&number.to_be_bytes()[8 - length..]);
+}
+
+/// How the scripts call an algorithm.
+const fn algorithm(limit: &Limit) -> u64 {
+    match limit {
+        Limit::Counter(Counter::SlidingWindow(_)) => 1,
+        Limit::Counter(Counter::TokenBucket(_)) => 2,
+        Limit::Counter(Counter::LeakyBucket(_)) => 3,
+        Limit::Counter(Counter::FixedWindow(_)) => 4,
+        Limit::Logged(Logged::SlidingLog(_)) => 5,
+        Limit::Logged(Logged::Concurrency(_)) => 6,
+    }
+}

@@ -1,0 +1,8 @@
+//! What tollgate-core promises, tested through its public surface.
+
+mod bad_input;
+mod examples;
+mod properties;
+mod redis;
+mod support;
+mod twin;

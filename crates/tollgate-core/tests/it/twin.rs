@@ -1,0 +1,782 @@
+//! The Redis scripts answer as the Rust functions do: every field of every decision, and every
+//! state they leave behind, over random traces on a real server.
+
+use std::rc::Rc;
+
+use tollgate_core::bounds::LOG_ENTRIES_MAX;
+use tollgate_core::lua::{self, Answer, Charge, Mode, Return};
+use tollgate_core::{
+    Algorithm, Align, ChargeId, Cost, Counter, Entry, Limit, Log, LogTransition, Logged, Micros,
+    Outcome, Quota, Receipt, Timestamp, Transition, Word,
+};
+
+use crate::redis::{Redis, Reply, Text, write_command};
+use crate::support::{Rng, START, random_cost, random_limit, random_step, span};
+
+#[test]
+fn the_scripts_answer_as_the_rust_functions_do() {
+    let mut twins = Twins::start();
+    for seed in 0..600 {
+        let mut trace = Trace::new(seed);
+        for _ in 0..150 {
+            trace.step(&mut twins);
+        }
+    }
+    twins.compare_all();
+
+    let seen = twins.seen;
+    println!("{} decisions compared, all equal: {seen:#?}", seen.decisions);
+    assert!(seen.decisions >= 100_000);
+    let rare = [
+        seen.denials,
+        seen.delays,
+        seen.too_costly,
+        seen.forced,
+        seen.punished,
+        seen.withheld,
+        seen.shadow_denials,
+        seen.refunds,
+        seen.renewals,
+        seen.carried_over,
+        seen.brought_back,
+        seen.largest_quotas,
+    ];
+    assert!(rare.iter().all(|&times| times >= 500), "the traces are too tame: {seen:#?}");
+    assert!(seen.by_algorithm.iter().all(|&times| times >= 10_000), "{seen:#?}");
+}
+
+/// What the traces came across.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    decisions: u64,
+    by_algorithm: [u64; 6],
+    denials: u64,
+    delays: u64,
+    too_costly: u64,
+    forced: u64,
+    punished: u64,
+    /// Charges not made because another limit denied.
+    withheld: u64,
+    shadow_denials: u64,
+    /// Refunds that gave something back.
+    refunds: u64,
+    renewals: u64,
+    /// States whose units were converted to another quota.
+    carried_over: u64,
+    /// Decisions at a clock behind the last one.
+    brought_back: u64,
+    /// Decisions under a limit that holds more than four thousand million.
+    largest_quotas: u64,
+}
+
+/// Four keys, and what happens to them.
+struct Trace {
+    rng: Rng,
+    now: Timestamp,
+    names: [String; 4],
+    limits: [Limit; 4],
+    charged: Vec<Charged>,
+    charges: u64,
+}
+
+/// A charge that was made, and may be given back.
+#[derive(Clone, Copy, Debug)]
+struct Charged {
+    key: usize,
+    limit: Limit,
+    receipt: Receipt,
+    id: ChargeId,
+}
+
+impl Trace {
+    fn new(seed: u64) -> Self {
+        let mut rng = Rng::new(seed);
+        let algorithm = |key| Algorithm::ALL[(seed as usize + key) % 6];
+        let limits = [0, 1, 2, 3].map(|key| random_limit(&mut rng, algorithm(key)));
+        let start = match rng.below(12) {
+            0 => rng.below(span(&limits[0]) + 1),
+            1 => Timestamp::END.as_micros() - rng.below(2 * span(&limits[0]) + 1),
+            _ => START + rng.below(1_000_000_000_000),
+        };
+        Self {
+            rng,
+            now: Timestamp::from_micros(start),
+            names: [0, 1, 2, 3].map(|key| format!("{{{seed}}}:{key}")),
+            limits,
+            charged: Vec::new(),
+            charges: seed << 40,
+        }
+    }
+
+    fn step(&mut self, twins: &mut Twins) {
+        let key = self.rng.below(4) as usize;
+        let before = self.now;
+        self.now = random_step(&mut self.rng, self.now, &self.limits[key]);
+        match self.rng.below(20) {
+            0 => self.change(key),
+            1..=3 if !self.charged.is_empty() => self.give_back(twins),
+            _ => self.take(key, self.now < before, twins),
+        }
+    }
+
+    /// Puts a key under another quota, or another algorithm.
+    fn change(&mut self, key: usize) {
+        let algorithm = match self.rng.below(4) {
+            0 => self.rng.pick(&Algorithm::ALL),
+            _ => self.limits[key].algorithm(),
+        };
+        self.limits[key] = random_limit(&mut self.rng, algorithm);
+    }
+
+    fn take(&mut self, first: usize, is_back: bool, twins: &mut Twins) {
+        let more = if self.rng.one_in(3) { self.rng.below(4) as usize } else { 0 };
+        let keys: Vec<usize> = (0..=more).map(|next| (first + next) % 4).collect();
+        let orders: Vec<Order> = keys.iter().map(|&key| self.order(key)).collect();
+        let answers = twins.take(&self.names, &orders, self.now);
+        twins.seen.brought_back += u64::from(is_back);
+        for (order, answer) in orders.iter().zip(answers) {
+            if answer.receipt.cost != Cost::PEEK {
+                let Order { key, limit, id, .. } = *order;
+                self.charged.push(Charged { key, limit, receipt: answer.receipt, id });
+            }
+        }
+    }
+
+    fn order(&mut self, key: usize) -> Order {
+        self.charges += 1;
+        let mode = match self.rng.below(12) {
+            0 => Mode::Force,
+            1 | 2 => Mode::Shadow,
+            _ => Mode::Enforce,
+        };
+        Order {
+            key,
+            limit: self.limits[key],
+            cost: random_cost(&mut self.rng, &self.limits[key]),
+            mode,
+            count_denied: self.rng.one_in(5),
+            id: ChargeId(self.charges),
+        }
+    }
+
+    /// Gives back a charge or part of it, or renews it; once, unless it is of a log, which is to
+    /// find nothing the second time.
+    fn give_back(&mut self, twins: &mut Twins) {
+        let place = match self.rng.one_in(2) {
+            true => self.charged.len() - 1,
+            false => self.rng.below(self.charged.len() as u64) as usize,
+        };
+        let mut charged = self.charged[place];
+        let limit = self.limits[charged.key];
+        let is_log = matches!(limit, Limit::Logged(_));
+        if !is_log || self.rng.one_in(2) {
+            self.charged.swap_remove(place);
+        }
+        if limit != charged.limit {
+            charged.receipt.debt_before = 0;
+        }
+        let renews = is_log && self.rng.one_in(3);
+        let units = match self.rng.one_in(3) {
+            true => Cost::new(self.rng.below(u64::from(charged.receipt.cost.units()) + 1) as u32),
+            false => charged.receipt.cost,
+        };
+        twins.give_back(&self.names, &charged, &limit, units, renews, self.now);
+    }
+}
+
+/// A charge asked for.
+#[derive(Clone, Copy, Debug)]
+struct Order {
+    key: usize,
+    limit: Limit,
+    cost: Cost,
+    mode: Mode,
+    count_denied: bool,
+    id: ChargeId,
+}
+
+impl Order {
+    fn enforced(limit: Limit, cost: Cost, id: u64) -> Self {
+        let (mode, id) = (Mode::Enforce, ChargeId(id));
+        Self { key: 0, limit, cost, mode, count_denied: false, id }
+    }
+
+    fn arguments(&self) -> [u64; 10] {
+        let Self { limit, cost, mode, count_denied, id, .. } = self;
+        Charge { limit, cost: *cost, mode: *mode, count_denied: *count_denied, id: *id }.arguments()
+    }
+}
+
+/// A server and the Rust that it is held to. Commands are collected and compared in batches.
+struct Twins {
+    redis: Redis,
+    take: String,
+    refund: String,
+    model: Model,
+    pipeline: Vec<u8>,
+    /// What the commands of the pipeline should be answered.
+    expected: Vec<(Reply, Rc<str>)>,
+    /// The same of those that were sent before, and are being worked on meanwhile.
+    sent: Vec<(Reply, Rc<str>)>,
+    seen: Seen,
+}
+
+impl Twins {
+    fn start() -> Self {
+        let mut redis = Redis::start();
+        Self {
+            take: redis.load(lua::TAKE),
+            refund: redis.load(lua::REFUND),
+            redis,
+            model: Model::default(),
+            pipeline: Vec::new(),
+            expected: Vec::new(),
+            sent: Vec::new(),
+            seen: Seen::default(),
+        }
+    }
+
+    fn take(&mut self, names: &[String], orders: &[Order], now: Timestamp) -> Vec<Answer> {
+        let mut command = vec!["EVALSHA".to_owned(), self.take.clone(), orders.len().to_string()];
+        command.extend(orders.iter().map(|order| names[order.key].clone()));
+        command.push(now.as_micros().to_string());
+        command.extend(orders.iter().flat_map(Order::arguments).map(|number| number.to_string()));
+
+        let answers = self.model.take(names, orders, now, &mut self.seen);
+        let fields = answers.iter().flat_map(fields).map(Reply::Integer).collect();
+        self.expect(&command, Reply::List(fields));
+        orders.iter().for_each(|order| self.expect_state(&names[order.key]));
+        answers
+    }
+
+    fn give_back(
+        &mut self,
+        names: &[String],
+        charged: &Charged,
+        limit: &Limit,
+        units: Cost,
+        renews: bool,
+        now: Timestamp,
+    ) {
+        let Charged { key, receipt, id, .. } = *charged;
+        let held = receipt.cost;
+        let receipt = Receipt { cost: units, ..receipt };
+        let arguments = match limit {
+            Limit::Counter(limit) => Return::Refund { limit, receipt: &receipt }.arguments(),
+            Limit::Logged(limit) if renews => Return::Renew { limit, id, held }.arguments(),
+            Limit::Logged(limit) => Return::GiveBack { limit, id, held, units }.arguments(),
+        };
+        let mut command = vec!["EVALSHA".to_owned(), self.refund.clone(), "1".to_owned()];
+        command.push(names[key].clone());
+        command.push(now.as_micros().to_string());
+        command.extend(arguments.map(|number| number.to_string()));
+
+        let given = match limit {
+            Limit::Counter(limit) => self.model.refund(&names[key], limit, &receipt, now),
+            Limit::Logged(limit) if renews => self.model.renew(&names[key], limit, id, held, now),
+            Limit::Logged(limit) => self.model.give_back(&names[key], limit, id, held, units, now),
+        };
+        match renews {
+            true => self.seen.renewals += u64::from(given > 0),
+            false => self.seen.refunds += u64::from(given > 0),
+        }
+        self.expect(&command, Reply::Integer(given).in_list());
+        self.expect_state(&names[key]);
+    }
+
+    fn expect_state(&mut self, name: &str) {
+        let (command, expected) = self.model.state(name);
+        self.expect(&command, expected);
+    }
+
+    fn expect(&mut self, command: &[String], reply: Reply) {
+        write_command(&mut self.pipeline, command);
+        self.expected.push((reply, command.join(" ").into()));
+        if self.expected.len() >= 500 {
+            self.compare_sent();
+        }
+    }
+
+    /// Compares what was sent before, and sends what was collected since.
+    fn compare_sent(&mut self) {
+        let mut before: Rc<str> = "".into();
+        for (expected, command) in self.sent.drain(..) {
+            assert_eq!(self.redis.receive(), expected, "{command}\nafter {before}");
+            before = command;
+        }
+        self.redis.send(&self.pipeline);
+        self.pipeline.clear();
+        self.sent.append(&mut self.expected);
+    }
+
+    fn compare_all(&mut self) {
+        self.compare_sent();
+        self.compare_sent();
+    }
+}
+
+impl Reply {
+    fn in_list(self) -> Self {
+        Self::List(vec![self])
+    }
+}
+
+fn fields(answer: &Answer) -> [i64; lua::ANSWER_FIELDS] {
+    let Answer { decision, receipt } = answer;
+    let outcome = match decision.outcome {
+        Outcome::Allowed { .. } => 0,
+        Outcome::Denied { .. } => 1,
+        Outcome::TooCostly => 2,
+    };
+    let micros = |micros: Micros| i64::try_from(micros.as_micros()).expect("below 2^53");
+    let wait = |wait: Option<Micros>| wait.map_or(-1, micros);
+    [
+        outcome,
+        decision.limit.into(),
+        decision.remaining.into(),
+        micros(decision.reset_after),
+        wait(decision.next_after),
+        wait(decision.retry_after()),
+        micros(decision.delay()),
+        receipt.cost.units().into(),
+        i64::try_from(receipt.at.as_micros()).expect("below 2^53"),
+        i64::try_from(receipt.debt_before).expect("below 2^53"),
+    ]
+}
+
+/// What a denied request can give back.
+const NOTHING: Receipt = Receipt { at: Timestamp::EPOCH, cost: Cost::PEEK, debt_before: 0 };
+
+/// What the server should hold, kept by the Rust functions.
+#[derive(Default)]
+struct Model {
+    stored: std::collections::HashMap<String, Stored>,
+}
+
+/// What is under a key, and the limit it was written under.
+enum Stored {
+    Counter(Counter, Word),
+    Log(Logged, Log),
+}
+
+/// A charge decided, and not yet made.
+#[derive(Clone, Copy)]
+enum Step {
+    Counter { limit: Counter, before: Word, transition: Transition },
+    Log { limit: Logged, transition: LogTransition },
+}
+
+impl Step {
+    fn outcome(&self) -> Outcome {
+        match self {
+            Self::Counter { transition, .. } => transition.decision.outcome,
+            Self::Log { transition, .. } => transition.decision.outcome,
+        }
+    }
+}
+
+impl Model {
+    fn take(
+        &mut self,
+        names: &[String],
+        orders: &[Order],
+        now: Timestamp,
+        seen: &mut Seen,
+    ) -> Vec<Answer> {
+        let allows = |step: &Step| matches!(step.outcome(), Outcome::Allowed { .. });
+        let decide = |order: &Order| self.decide(&names[order.key], order, now, seen);
+        let steps: Vec<Step> = orders.iter().map(decide).collect();
+        let all_allow = orders
+            .iter()
+            .zip(&steps)
+            .all(|(order, step)| order.mode == Mode::Shadow || allows(step));
+        let mut answers = Vec::new();
+        for (order, step) in orders.iter().zip(steps) {
+            let outcome = step.outcome();
+            let is_denied = matches!(outcome, Outcome::Denied { .. });
+            let answer = self.finish(&names[order.key], order, step, all_allow, now, seen);
+            seen.decisions += 1;
+            let place = Algorithm::ALL.iter().position(|it| *it == order.limit.algorithm());
+            seen.by_algorithm[place.expect("one of all")] += 1;
+            seen.denials += u64::from(is_denied);
+            seen.too_costly += u64::from(outcome == Outcome::TooCostly);
+            seen.delays += u64::from(!answer.decision.delay().is_zero());
+            seen.forced += u64::from(order.mode == Mode::Force);
+            seen.shadow_denials += u64::from(is_denied && order.mode == Mode::Shadow);
+            seen.largest_quotas += u64::from(order.limit.capacity() > 4_000_000_000);
+            answers.push(answer);
+        }
+        answers
+    }
+
+    fn decide(&mut self, name: &str, order: &Order, now: Timestamp, seen: &mut Seen) -> Step {
+        let forces = order.mode == Mode::Force;
+        match order.limit {
+            Limit::Counter(limit) => {
+                let before = self.word(name, &limit, now, seen);
+                let transition = match forces {
+                    true => limit.force(before, now, order.cost),
+                    false => limit.decide(before, now, order.cost),
+                };
+                Step::Counter { limit, before, transition }
+            }
+            Limit::Logged(limit) => {
+                let log = self.log(name, &limit, now);
+                let transition = match forces {
+                    true => limit.force(log, now, order.cost, order.id),
+                    false => limit.decide(log, now, order.cost, order.id),
+                };
+                Step::Log { limit, transition }
+            }
+        }
+    }
+
+    fn finish(
+        &mut self,
+        name: &str,
+        order: &Order,
+        step: Step,
+        all_allow: bool,
+        now: Timestamp,
+        seen: &mut Seen,
+    ) -> Answer {
+        match step {
+            Step::Counter { limit, before, mut transition } => {
+                let outcome = transition.decision.outcome;
+                let is_denied = matches!(outcome, Outcome::Denied { .. });
+                let is_made = all_allow || order.count_denied;
+                if transition.decision.is_allowed() && !is_made {
+                    seen.withheld += 1;
+                    transition = limit.decide(before, now, Cost::PEEK);
+                } else if is_denied && order.count_denied {
+                    seen.punished += 1;
+                    let punished = limit.punish(before, now, order.cost);
+                    transition = limit.decide(punished, now, order.cost);
+                }
+                self.keep_word(name, limit, transition.word);
+                let receipt = if all_allow { transition.receipt } else { NOTHING };
+                Answer { decision: transition.decision, receipt }
+            }
+            Step::Log { limit, mut transition } => {
+                let log = self.stored_log(name);
+                let is_made = transition.decision.is_allowed() && all_allow;
+                if transition.decision.is_allowed() && !all_allow {
+                    seen.withheld += 1;
+                    transition = limit.decide(log, now, Cost::PEEK, order.id);
+                }
+                log.apply(transition.change);
+                let mut receipt = NOTHING;
+                if is_made && order.cost != Cost::PEEK {
+                    let last = log.entries().last().expect("what was just charged");
+                    receipt = Receipt { at: last.at, cost: order.cost, debt_before: 0 };
+                }
+                self.keep_log(name);
+                Answer { decision: transition.decision, receipt }
+            }
+        }
+    }
+
+    fn refund(&mut self, name: &str, limit: &Counter, receipt: &Receipt, now: Timestamp) -> i64 {
+        let before = self.word(name, limit, now, &mut Seen::default());
+        let after = limit.refund(before, now, receipt);
+        self.keep_word(name, *limit, after);
+        i64::from(after != before)
+    }
+
+    fn give_back(
+        &mut self,
+        name: &str,
+        limit: &Logged,
+        id: ChargeId,
+        held: Cost,
+        units: Cost,
+        now: Timestamp,
+    ) -> i64 {
+        let log = self.log(name, limit, now);
+        // The scripts name an entry by what it holds, Rust by its id alone.
+        let is_held = log.entries().any(|it| it.id == id && it.units == held.units());
+        let units = if is_held { units.units() } else { 0 };
+        let given = limit.give_back(log, now, id, units);
+        self.keep_log(name);
+        given.into()
+    }
+
+    fn renew(
+        &mut self,
+        name: &str,
+        limit: &Logged,
+        id: ChargeId,
+        held: Cost,
+        now: Timestamp,
+    ) -> i64 {
+        let log = self.log(name, limit, now);
+        let is_held = log.entries().any(|it| it.id == id && it.units == held.units());
+        let id = if is_held { id } else { ChargeId(u64::MAX) };
+        let is_renewed = limit.renew(log, now, id);
+        self.keep_log(name);
+        is_renewed.into()
+    }
+
+    /// The word under a key, carried over. Another type of key goes as soon as it is looked at.
+    fn word(&mut self, name: &str, limit: &Counter, now: Timestamp, seen: &mut Seen) -> Word {
+        match self.stored.get(name) {
+            None => Word::VACANT,
+            Some(Stored::Counter(old, word)) => {
+                let carried = limit.carry_over(old, *word, now);
+                seen.carried_over += u64::from(carried != *word && carried != Word::VACANT);
+                carried
+            }
+            Some(Stored::Log(..)) => {
+                self.stored.remove(name);
+                Word::VACANT
+            }
+        }
+    }
+
+    /// A vacant word is not kept, and does not displace what another algorithm left.
+    fn keep_word(&mut self, name: &str, limit: Counter, word: Word) {
+        let algorithm = |limit: &Counter| Limit::Counter(*limit).algorithm();
+        if word != Word::VACANT {
+            self.stored.insert(name.to_owned(), Stored::Counter(limit, word));
+        } else if let Some(Stored::Counter(old, _)) = self.stored.get(name)
+            && algorithm(old) == algorithm(&limit)
+        {
+            self.stored.remove(name);
+        }
+    }
+
+    fn log(&mut self, name: &str, limit: &Logged, now: Timestamp) -> &mut Log {
+        let mut log = Log::default();
+        if let Some(Stored::Log(old, stored)) = self.stored.remove(name) {
+            log = stored;
+            limit.carry_over(&old, &mut log, now);
+        }
+        self.stored.insert(name.to_owned(), Stored::Log(*limit, log));
+        self.stored_log(name)
+    }
+
+    fn stored_log(&mut self, name: &str) -> &mut Log {
+        match self.stored.get_mut(name) {
+            Some(Stored::Log(_, log)) => log,
+            _ => panic!("no log was looked at under {name}"),
+        }
+    }
+
+    fn keep_log(&mut self, name: &str) {
+        if matches!(self.stored.get(name), Some(Stored::Log(_, log)) if log.is_empty()) {
+            self.stored.remove(name);
+        }
+    }
+
+    /// The command that shows what is under a key, and what it should show.
+    fn state(&self, name: &str) -> (Vec<String>, Reply) {
+        let command = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect();
+        match self.stored.get(name) {
+            None => (command(&["EXISTS", name]), Reply::Integer(0)),
+            Some(Stored::Counter(limit, word)) => {
+                let bytes = lua::state_bytes(limit, *word).expect("a word that is not vacant");
+                (command(&["GET", name]), Reply::Text(Text(bytes)))
+            }
+            Some(Stored::Log(limit, log)) => {
+                let words = command(&["ZRANGE", name, "0", "-1", "WITHSCORES"]);
+                (words, Reply::texts(members(limit, log)))
+            }
+        }
+    }
+}
+
+/// A log as a sorted set: the marker with the sum, then the entries, each with its score.
+fn members(limit: &Logged, log: &Log) -> Vec<String> {
+    let (name, hold) = match limit {
+        Logged::SlidingLog(limit) => ("sliding_log", limit.numbers()[1]),
+        Logged::Concurrency(limit) => ("concurrency", limit.numbers()[1]),
+    };
+    let units: u64 = log.entries().map(|entry| u64::from(entry.units)).sum();
+    let mut entries: Vec<(u64, String)> = log
+        .entries()
+        .map(|entry| (entry.at.as_micros(), format!("{}:{}", entry.id.0, entry.units)))
+        .collect();
+    entries.sort();
+    let marker = [format!("1{name} {hold}"), format!("-{units}")];
+    marker
+        .into_iter()
+        .chain(entries.into_iter().flat_map(|(at, it)| [it, at.to_string()]))
+        .collect()
+}
+
+/// One limit of each algorithm, none of them extreme.
+fn one_of_each() -> [Limit; 6] {
+    let quota = Quota::per_minute(5);
+    [
+        Limit::sliding_window(quota),
+        Limit::token_bucket(quota, 5).expect("a bucket"),
+        Limit::leaky_bucket(quota, 5, None).expect("a queue"),
+        Limit::fixed_window(quota, Align::Key),
+        Limit::sliding_log(quota).expect("a log"),
+        Limit::concurrency(5, Micros::from_secs(60)).expect("slots"),
+    ]
+}
+
+fn command(sha: &str, key: &str, now: &str, arguments: &[u64]) -> Vec<String> {
+    let mut words = ["EVALSHA", sha, "1", key, now].map(str::to_owned).to_vec();
+    words.extend(arguments.iter().map(u64::to_string));
+    words
+}
+
+/// Calls a script on one key.
+fn call(redis: &mut Redis, sha: &str, key: &str, now: &str, arguments: &[u64]) -> Vec<i64> {
+    let words = command(sha, key, now, arguments);
+    redis.call(&words.iter().map(String::as_str).collect::<Vec<_>>()).integers()
+}
+
+fn answer(fields: Vec<i64>) -> Answer {
+    let fields = fields.try_into().expect("the fields of one answer");
+    Answer::from_fields(fields).expect("an answer")
+}
+
+#[test]
+fn by_the_servers_own_clock_every_key_expires_and_not_before_it_is_vacant() {
+    let mut redis = Redis::start();
+    let (take, refund) = (redis.load(lua::TAKE), redis.load(lua::REFUND));
+    for limit in one_of_each() {
+        let key = limit.algorithm().name();
+        let arguments = Order::enforced(limit, Cost::new(2), 1).arguments();
+        let first = answer(call(&mut redis, &take, key, "", &arguments));
+        let whole_at = first.receipt.at.plus(first.decision.reset_after);
+        assert!(first.decision.is_allowed());
+        check_expiry(&mut redis, key, whole_at);
+
+        let back = match &limit {
+            Limit::Counter(limit) => {
+                let receipt = Receipt { cost: Cost::ONE, ..first.receipt };
+                Return::Refund { limit, receipt: &receipt }.arguments()
+            }
+            Limit::Logged(limit) => {
+                let (id, held, units) = (ChargeId(1), Cost::new(2), Cost::ONE);
+                Return::GiveBack { limit, id, held, units }.arguments()
+            }
+        };
+        assert_eq!(call(&mut redis, &refund, key, "", &back), [1]);
+        let peek = Order::enforced(limit, Cost::PEEK, 2).arguments();
+        let left = answer(call(&mut redis, &take, key, "", &peek));
+        assert_eq!(left.decision.remaining, 4);
+        let whole_at = match limit {
+            Limit::Counter(_) => left.receipt.at.plus(left.decision.reset_after),
+            Limit::Logged(_) => whole_at,
+        };
+        check_expiry(&mut redis, key, whole_at);
+    }
+}
+
+/// A key must live as long as its state matters, and hardly longer.
+fn check_expiry(redis: &mut Redis, key: &str, whole_at: Timestamp) {
+    let Reply::Integer(expires_at) = redis.call(&["PEXPIRETIME", key]) else { panic!("no key") };
+    assert!(expires_at > 0, "{key} never expires");
+    let late = expires_at * 1_000 - i64::try_from(whole_at.as_micros()).expect("below 2^53");
+    assert!((0..=3_000).contains(&late), "{key} expires {late} us after it is vacant");
+}
+
+#[test]
+fn the_servers_own_clock_decides_as_the_same_time_given_does() {
+    let mut redis = Redis::start();
+    let take = redis.load(lua::TAKE);
+    for limit in one_of_each() {
+        let arguments = Order::enforced(limit, Cost::new(2), 1).arguments();
+        let by_clock = call(&mut redis, &take, "by clock", "", &arguments);
+        let at = answer(by_clock.clone()).receipt.at.as_micros();
+        assert!(at > START, "{at} is no time of today");
+        let by_argument = call(&mut redis, &take, "by argument", &at.to_string(), &arguments);
+        assert_eq!(by_clock, by_argument);
+        redis.call(&["FLUSHALL"]);
+    }
+}
+
+#[test]
+fn what_is_not_ours_under_a_key_starts_afresh() {
+    let mut redis = Redis::start();
+    let take = redis.load(lua::TAKE);
+    let strangers: [&[&str]; 6] = [
+        &["SET", "key", " 9t 1 1 1 1 1 1"],
+        &["SET", "key", "1t"],
+        &["SET", "key", ""],
+        &["HSET", "key", "field", "value"],
+        &["ZADD", "key", "-7", "9sliding_log 60000000", "1", "1:7"],
+        &["ZADD", "key", "1", "somebody"],
+    ];
+    for limit in one_of_each() {
+        for stranger in strangers {
+            redis.call(&["DEL", "key"]);
+            redis.call(stranger);
+            let arguments = Order::enforced(limit, Cost::new(2), 1).arguments();
+            for remaining in [3, 1] {
+                let answer = answer(call(&mut redis, &take, "key", "1760000000000000", &arguments));
+                assert!(answer.decision.is_allowed());
+                let remaining = match limit.algorithm() {
+                    // The same id again: the server holds an id once.
+                    Algorithm::SlidingLog | Algorithm::Concurrency if remaining == 1 => break,
+                    _ => remaining,
+                };
+                assert_eq!(answer.decision.remaining, remaining, "{limit:?} {stranger:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_counter_takes_less_memory_than_a_hash_of_two_fields() {
+    let mut redis = Redis::start();
+    let take = redis.load(lua::TAKE);
+    redis.call(&["HSET", "tollgate:{203.0.113.77}:hash", "tokens", "12.5", "at", "1760000000.123"]);
+    let hash = usage(&mut redis, "tollgate:{203.0.113.77}:hash");
+    for limit in &one_of_each()[..4] {
+        let arguments = Order::enforced(*limit, Cost::new(2), 1).arguments();
+        call(&mut redis, &take, "tollgate:{203.0.113.77}:name", "", &arguments);
+        let counter = usage(&mut redis, "tollgate:{203.0.113.77}:name");
+        println!("{}: {counter} bytes, a hash {hash}", limit.algorithm());
+        assert!(counter < hash.min(160), "{}: {counter} bytes", limit.algorithm());
+        redis.call(&["DEL", "tollgate:{203.0.113.77}:name"]);
+    }
+}
+
+fn usage(redis: &mut Redis, key: &str) -> i64 {
+    let Reply::Integer(bytes) = redis.call(&["MEMORY", "USAGE", key]) else { panic!("no key") };
+    bytes
+}
+
+#[test]
+fn a_log_as_long_as_logs_get_is_counted_alike_forced_charges_included() {
+    let mut twins = Twins::start();
+    let names = ["log".to_owned()];
+    let limit = Limit::sliding_log(Quota::per_hour(LOG_ENTRIES_MAX)).expect("the longest log");
+    let Limit::Logged(logged) = limit else { unreachable!("a log") };
+    let at = |number: u64| Timestamp::from_micros(START + number * 1_000);
+    let entry = |number| Entry { at: at(number), id: ChargeId(number), units: 1 };
+    let mut log: Log = (0..u64::from(LOG_ENTRIES_MAX) - 1).map(entry).collect();
+    for part in members(&logged, &log).chunks(2_000) {
+        let mut words = vec!["ZADD".to_owned(), names[0].clone()];
+        words.extend(part.chunks(2).flat_map(|pair| [pair[1].clone(), pair[0].clone()]));
+        write_command(&mut twins.pipeline, &words);
+        let added = Reply::Integer(i64::try_from(part.len() / 2).expect("a thousand"));
+        twins.expected.push((added, "ZADD".into()));
+    }
+    log.apply(logged.decide(&log, at(0), Cost::PEEK, ChargeId(0)).change);
+    twins.model.stored.insert(names[0].clone(), Stored::Log(logged, log));
+
+    let mut order = Order::enforced(limit, Cost::ONE, 200_000);
+    for number in 0..40 {
+        let now = at(100_000 + number * 40);
+        order.id = ChargeId(200_000 + number);
+        order.mode = if number % 3 == 0 { Mode::Enforce } else { Mode::Force };
+        order.cost = Cost::new([1, 1_000, u32::MAX][number as usize % 3]);
+        let arguments = order.arguments();
+        let answers = twins.model.take(&names, &[order], now, &mut Seen::default());
+        let fields = answers.iter().flat_map(fields).map(Reply::Integer).collect();
+        let words = command(&twins.take, "log", &now.as_micros().to_string(), &arguments);
+        twins.expect(&words, Reply::List(fields));
+    }
+    twins.expect_state("log");
+    twins.compare_all();
+    // Half of it ends at once.
+    twins.take(&names, &[order], at(3_600_000 + 50_000));
+    twins.compare_all();
+}

@@ -1,0 +1,71 @@
+//! Every bound of a policy, with its reason.
+//!
+//! A policy is written by an operator, but also by half-finished uploads, runaway generators and
+//! whoever can reach the file. Each bound is far above what a person would write and low enough
+//! that a bad file is refused in a second with a sentence, rather than taking the process with it.
+
+/// Bytes of a policy. Enough for [`LIMITS_MAX`] limits of three hundred bytes each.
+pub const POLICY_BYTES_MAX: usize = 32 << 20;
+
+/// Bytes of a tenants file: room for several million keys with their tenants.
+pub const TENANTS_BYTES_MAX: usize = 1 << 30;
+
+/// Characters of a policy that can begin or end a value (`,`, `:`, brackets, line ends). The YAML
+/// scanner holds a whole bracketed value as tokens of about a hundred bytes before it hands out
+/// the first, so this is what bounds the memory of reading one.
+pub const POLICY_MARKS_MAX: usize = 8_000_000;
+
+/// The same of a tenants file, where seven such characters make an entry.
+pub const TENANTS_MARKS_MAX: usize = 100_000_000;
+
+/// How deep lists and maps may nest. A policy of ours needs seven.
+pub const DEPTH_MAX: usize = 64;
+
+/// Limits in a policy. Matching does not mind more; people reading the file would.
+pub const LIMITS_MAX: usize = 100_000;
+
+/// Rates of one limit: a second, a minute, an hour, a day, a month and some to spare.
+pub const RATES_MAX: usize = 8;
+
+/// Bytes of a limit's name. It is part of every key and a label of every metric.
+pub const NAME_BYTES_MAX: usize = 64;
+
+/// Attributes that one limit counts by. A key holds the value of each.
+pub const PER_MAX: usize = 8;
+
+/// Attributes that one `first` tries in turn.
+pub const FIRST_MAX: usize = 8;
+
+/// Bytes of an attribute's name.
+pub const ATTRIBUTE_BYTES_MAX: usize = 256;
+
+/// Bytes of a tenant's or a tier's name. A tenant's name is part of its keys.
+pub const TENANT_BYTES_MAX: usize = 256;
+
+/// Bytes of a path pattern.
+pub const PATTERN_BYTES_MAX: usize = 4096;
+
+/// Mistakes that are told apart; beyond them only their number is.
+pub const MISTAKES_MAX: usize = 1_000;
+
+/// Warnings that are kept; beyond them nobody reads.
+pub const WARNINGS_MAX: usize = 1_000;
+
+/// Characters of the user's text that a message repeats.
+pub const QUOTE_CHARACTERS_MAX: usize = 80;
+
+/// A log longer than this per key is allowed and warned of: it is a quarter of a megabyte a key.
+pub const LOG_ENTRIES_WARNED: u32 = 10_000;
+
+/// The shortest and longest IPv6 prefix by which clients may be told apart.
+pub const IPV6_PREFIX_RANGE: std::ops::RangeInclusive<u8> = 32..=128;
+
+/// The least memory a store may be told to live in: a table smaller than this would forget clients
+/// as quickly as they come.
+pub const MEMORY_BYTES_MIN: u64 = 1 << 20;
+
+/// How long a check may take at most if the policy may say so: Envoy itself gives up far earlier.
+pub const STORE_TIMEOUT_MICROS_MAX: u64 = 60_000_000;
+
+const _: () = assert!(PER_MAX <= u8::MAX as usize && FIRST_MAX <= u8::MAX as usize);
+const _: () = assert!(LIMITS_MAX * RATES_MAX < u32::MAX as usize);

@@ -1,0 +1,565 @@
+//! From what the policy says to what a request is matched against.
+//!
+//! Here everything that depends on several parts of the policy is decided: rates with their bursts,
+//! tiers with the tenants file, overrides with the limits they change.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use tollgate_core::bounds::LOG_ENTRIES_MAX;
+use tollgate_core::{Algorithm, Limit, Quota, QuotaError};
+
+use crate::attribute::{AttributeId, Attributes, Facts, is_secret};
+use crate::decode::{Amount, At, CostDraft, Document, HowMuch, Key, LimitDraft, ListDraft};
+use crate::index::Index;
+use crate::mistake::{Report, Source as Text, Span, quoted};
+use crate::request::ListEntry;
+use crate::rule::{CostOf, Group, Per, Rule, Source};
+use crate::select::Select;
+use crate::suggest::closest;
+use crate::tenants::{Override, OverrideSet, Tenancy, Variant};
+
+/// What a request is matched against.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Compiled {
+    pub(crate) rules: Vec<Rule>,
+    pub(crate) groups: Vec<Group>,
+    /// Finds groups.
+    pub(crate) index: Index,
+    pub(crate) limits: Vec<Limit>,
+    pub(crate) rates: Vec<Option<Quota>>,
+    pub(crate) exempt: List,
+    pub(crate) deny: List,
+    /// Which rules have another limit for the keys of a variant.
+    pub(crate) overrides: HashMap<Variant, Box<[Changed]>>,
+}
+
+/// A rule that has another limit.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Changed {
+    pub(crate) rule: u32,
+    pub(crate) limit: u32,
+}
+
+/// `exempt` or `deny`.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct List {
+    pub(crate) entries: Vec<ListEntry>,
+    pub(crate) index: Index,
+}
+
+impl List {
+    /// The first entry that a request is on.
+    pub(crate) fn find(&self, facts: &Facts<'_>) -> Option<&ListEntry> {
+        if self.index.is_empty() {
+            return None;
+        }
+        let found = self.index.matches(facts);
+        found.first().map(|number| &self.entries[*number as usize])
+    }
+}
+
+/// The sources a policy is compiled from.
+pub(crate) struct Compiler<'c, 't> {
+    policy: &'c Text<'t>,
+    report: &'c mut Report,
+    attributes: &'c Attributes,
+    tenants: Option<Tenancy<'c>>,
+    limits: Limits,
+    /// What limits count by, each once.
+    pers: HashMap<Vec<Vec<AttributeId>>, Arc<[Per]>>,
+}
+
+/// Limits, each once.
+#[derive(Default)]
+struct Limits {
+    limits: Vec<Limit>,
+    rates: Vec<Option<Quota>>,
+    numbers: HashMap<(Limit, Option<Quota>), u32>,
+}
+
+impl Limits {
+    fn intern(&mut self, limit: Limit, rate: Option<Quota>) -> u32 {
+        *self.numbers.entry((limit, rate)).or_insert_with(|| {
+            self.limits.push(limit);
+            self.rates.push(rate);
+            self.limits.len() as u32 - 1
+        })
+    }
+}
+
+impl<'c, 't> Compiler<'c, 't> {
+    pub(crate) fn new(
+        policy: &'c Text<'t>,
+        report: &'c mut Report,
+        attributes: &'c Attributes,
+        tenants: Option<Tenancy<'c>>,
+    ) -> Self {
+        let (limits, pers) = (Limits::default(), HashMap::new());
+        Self { policy, report, attributes, tenants, limits, pers }
+    }
+
+    pub(crate) fn compile(mut self, document: &mut Document) -> Compiled {
+        let mut compiled = Compiled::default();
+        let mut conditions = Vec::with_capacity(document.limits.len());
+        for limit in &mut document.limits {
+            self.limit(limit, &mut compiled);
+            conditions.push(std::mem::take(&mut limit.when));
+        }
+        compiled.index = Index::new(conditions, self.attributes.len());
+        compiled.exempt = self.list(std::mem::take(&mut document.exempt));
+        compiled.deny = self.list(std::mem::take(&mut document.deny));
+        compiled.overrides = self.overrides(&document.limits, &compiled);
+        compiled.limits = self.limits.limits;
+        compiled.rates = self.limits.rates;
+        compiled
+    }
+
+    fn list(&self, drafts: Vec<ListDraft>) -> List {
+        let entries = drafts.iter().map(|draft| {
+            let conditions = draft.conditions.iter();
+            let texts: Vec<String> =
+                conditions.map(|condition| condition.text(self.attributes)).collect();
+            ListEntry { place: self.policy.place(draft.span), text: texts.join(", ") }
+        });
+        let entries = entries.collect();
+        let sets = drafts.into_iter().map(|draft| draft.conditions).collect();
+        List { entries, index: Index::new(sets, self.attributes.len()) }
+    }
+
+    fn limit(&mut self, limit: &LimitDraft, compiled: &mut Compiled) {
+        let selects = self.selects(limit);
+        let per = self.per(limit);
+        let first = compiled.rules.len();
+        for (number, select) in selects.into_iter().enumerate() {
+            let name: Arc<str> = match number {
+                0 => limit.name.text.as_str().into(),
+                _ => format!("{}#{}", limit.name.text, number + 1).into(),
+            };
+            compiled.rules.push(Rule {
+                name,
+                algorithm: limit.algorithm,
+                mode: limit.mode,
+                count_denied: limit.count_denied,
+                on_store_failure: limit.on_store_failure,
+                per: Arc::clone(&per),
+                place: Box::new(self.policy.place(limit.name.span)),
+                limit: select,
+            });
+        }
+        let cost = self.cost(limit);
+        let rules = (compiled.rules.len() - first) as u32;
+        compiled.groups.push(Group { first_rule: first as u32, rules, per, cost });
+    }
+
+    /// One for each rate. A limit that has a mistake has none: nobody will match against it.
+    fn selects(&mut self, limit: &LimitDraft) -> Vec<Select<u32>> {
+        match &limit.how_much {
+            HowMuch::Rates(rates) => {
+                let sizes = &limit.tuning.sizes;
+                let pairs = rates.iter().enumerate().map(|(place, rate)| (rate, sizes.get(place)));
+                pairs.filter_map(|(rate, size)| self.select_rate(limit, rate, size)).collect()
+            }
+            HowMuch::Slots(slots) => self.select_slots(limit, slots).into_iter().collect(),
+        }
+    }
+
+    fn select_rate(
+        &mut self,
+        limit: &LimitDraft,
+        rate: &Amount<Quota>,
+        size: Option<&Amount<u32>>,
+    ) -> Option<Select<u32>> {
+        let size_name = size_name(limit.algorithm);
+        let by_rate = rate.by().map(|by| (by.attribute, by.span));
+        let by_size = size.and_then(Amount::by).map(|by| (by.attribute, by.span));
+        if let (Some((one, _)), Some((other, span))) = (by_rate, by_size) {
+            if one != other {
+                let (one, other) = (self.attributes.name(one), self.attributes.name(other));
+                let sentence = format!(
+                    "rate goes by {one} and {size_name} by {other}; both must go by one attribute"
+                );
+                self.mistake(limit, span, &sentence);
+                return None;
+            }
+        }
+        let Some((attribute, _)) = by_rate.or(by_size) else {
+            let size = size.and_then(|size| size.at(None, None));
+            return self.rated(limit, rate.at(None, None)?, size).map(Select::Same);
+        };
+        let mut keys: Vec<&Key> = Vec::new();
+        keys.extend(rate.by().iter().flat_map(|by| by.values.iter().map(|keyed| &keyed.key)));
+        if let Some(by) = size.and_then(Amount::by) {
+            for keyed in &by.values {
+                let is_new = rate.by().is_none_or(|by| by.find(&keyed.key).is_none());
+                if is_new && rate.by().is_some() && matches!(keyed.key, Key::Path(_)) {
+                    // Which of two patterns a path belongs to would have two answers.
+                    let word = quoted(&keyed.word.text);
+                    let sentence = format!("{size_name} names {word}, which rate does not");
+                    self.mistake(limit, keyed.word.span, &sentence);
+                } else if is_new {
+                    keys.push(&keyed.key);
+                }
+            }
+        }
+        let pick = |compiler: &mut Self, key: Option<&Key>, strict: bool| {
+            let rate_at = compiler.pick(limit, "rate", rate, attribute, key, strict)?;
+            let size_at = match size {
+                Some(size) => {
+                    Some(compiler.pick(limit, size_name, size, attribute, key, strict)?)
+                }
+                None => None,
+            };
+            compiler.rated(limit, rate_at, size_at)
+        };
+        self.select(attribute, &keys, pick)
+    }
+
+    fn select_slots(&mut self, limit: &LimitDraft, slots: &Amount<u32>) -> Option<Select<u32>> {
+        let by = match slots {
+            Amount::Same(slots) => return self.held(limit, *slots).map(Select::Same),
+            Amount::By(by) => by,
+        };
+        let keys: Vec<&Key> = by.values.iter().map(|keyed| &keyed.key).collect();
+        self.select(by.attribute, &keys, |compiler, key, strict| {
+            let at = compiler.pick(limit, "concurrency", slots, by.attribute, key, strict)?;
+            compiler.held(limit, at)
+        })
+    }
+
+    /// A selection over keys; `pick` makes the limit of a key, or of all others.
+    fn select(
+        &mut self,
+        attribute: AttributeId,
+        keys: &[&Key],
+        mut pick: impl FnMut(&mut Self, Option<&Key>, bool) -> Option<u32>,
+    ) -> Option<Select<u32>> {
+        let mut entries = Vec::with_capacity(keys.len());
+        for key in keys {
+            entries.push(((*key).clone(), pick(self, Some(key), true)?));
+        }
+        let default = if self.knows_every_value(attribute, keys) {
+            // No request has another value, so it does not matter what it would get.
+            pick(self, None, false).or(entries.first().map(|(_, limit)| *limit))
+        } else {
+            pick(self, None, true)
+        };
+        Some(Select::by(attribute, self.attributes.name(attribute), entries, default?))
+    }
+
+    /// Whether the keys are all the values the attribute ever has: the tiers of a tenants file from
+    /// which strangers are refused.
+    fn knows_every_value(&self, attribute: AttributeId, keys: &[&Key]) -> bool {
+        let Some(tenants) = self.tenants else { return false };
+        let is_tier = &**self.attributes.name(attribute) == "tier";
+        is_tier
+            && tenants.strangers().is_none()
+            && !tenants.file.has_tierless_key
+            && tenants.file.table.tiers().all(|tier| keys.contains(&&word(tier)))
+    }
+
+    /// The amount for a key, or for all others; a mistake if there is none, unless not `strict`.
+    fn pick<T: Copy>(
+        &mut self,
+        limit: &LimitDraft,
+        field: &str,
+        amount: &Amount<T>,
+        attribute: AttributeId,
+        key: Option<&Key>,
+        strict: bool,
+    ) -> Option<At<T>> {
+        let name = Arc::clone(self.attributes.name(attribute));
+        let is_tier = &*name == "tier";
+        let strangers = self.tenants.and_then(|tenants| tenants.strangers());
+        let instead = strangers.filter(|_| is_tier).map(word);
+        let picked = amount.at(key, instead.as_ref());
+        let (None, Some(by), true) = (picked, amount.by(), strict) else { return picked };
+        let missing = match key {
+            Some(Key::Word(word)) => {
+                format!("for {name} {}", quoted(&String::from_utf8_lossy(word)))
+            }
+            Some(Key::Path(pattern)) => format!("for path {}", quoted(&pattern.to_string())),
+            None => match (self.uncovered_tier(amount), strangers.filter(|_| is_tier)) {
+                (Some(tier), _) => format!("for tier {} of the tenants file", quoted(tier)),
+                (None, Some(tier)) => {
+                    format!("for tier {}, that of requests without a known key", quoted(tier))
+                }
+                (None, None) => format!("for any other {name}"),
+            },
+        };
+        let advice = if is_tier && self.tenants.is_none() {
+            "add default: …, or tenants with unknown: {tier: …}"
+        } else {
+            "add default: …"
+        };
+        self.mistake(limit, by.span, &format!("{field} has nothing {missing}; {advice}"));
+        None
+    }
+
+    /// A tier of the tenants file for which the amount has no entry.
+    fn uncovered_tier<T: Copy>(&self, amount: &Amount<T>) -> Option<&'c str> {
+        let tenants = self.tenants.filter(|tenants| tenants.strangers().is_none())?;
+        let by = amount.by().filter(|by| &**self.attributes.name(by.attribute) == "tier")?;
+        tenants.file.table.tiers().find(|tier| by.find(&word(tier)).is_none())
+    }
+
+    /// The limit of a rate.
+    fn rated(&mut self, limit: &LimitDraft, rate: At<Quota>, size: Option<At<u32>>) -> Option<u32> {
+        match make(limit, rate.value, size.map(|size| size.value)) {
+            Ok(made) => Some(self.limits.intern(made, Some(rate.value))),
+            Err(error) => {
+                self.mistake(limit, rate.span, &error.to_string());
+                None
+            }
+        }
+    }
+
+    /// The limit of a number of slots.
+    fn held(&mut self, limit: &LimitDraft, slots: At<u32>) -> Option<u32> {
+        let lease = limit.tuning.lease;
+        match Limit::concurrency(slots.value, lease.value) {
+            Ok(made) => Some(self.limits.intern(made, None)),
+            Err(error @ QuotaError::PeriodOutOfRange { .. }) => {
+                self.mistake(limit, lease.span, &format!("lease: {error}"));
+                None
+            }
+            Err(_) => {
+                self.mistake(limit, slots.span, &too_many_slots(slots.value));
+                None
+            }
+        }
+    }
+
+    fn per(&mut self, limit: &LimitDraft) -> Arc<[Per]> {
+        let attributes: Vec<Vec<AttributeId>> =
+            limit.per.iter().map(|(_, attributes)| attributes.clone()).collect();
+        if let Some(per) = self.pers.get(&attributes) {
+            return Arc::clone(per);
+        }
+        let from = self.tenants.map(|tenants| tenants.draft.from);
+        let source = |id: &AttributeId| {
+            let name = Arc::clone(self.attributes.name(*id));
+            Source { secret: is_secret(&name) || Some(*id) == from, id: *id, name }
+        };
+        let is_ours = |source: &Source| {
+            self.tenants.is_some() && (&*source.name == "tenant" || &*source.name == "tier")
+        };
+        let per = limit.per.iter().map(|(_, ids)| {
+            let sources: Vec<Source> = ids.iter().map(source).collect();
+            Per { always_shared: sources.iter().any(is_ours), sources }
+        });
+        let per: Arc<[Per]> = per.collect();
+        self.pers.insert(attributes, Arc::clone(&per));
+        per
+    }
+
+    fn cost(&self, limit: &LimitDraft) -> CostOf {
+        match &limit.cost {
+            CostDraft::Caller => CostOf::Caller,
+            CostDraft::Attribute(attribute, _) => CostOf::Attribute(*attribute),
+            CostDraft::Policy(Amount::Same(cost)) => CostOf::Policy(Select::Same(cost.value)),
+            CostDraft::Policy(Amount::By(by)) => {
+                let name = self.attributes.name(by.attribute);
+                let entries = by.values.iter().map(|keyed| (keyed.key.clone(), keyed.amount.value));
+                // One unit is what a request costs unless somebody says otherwise.
+                let default = by.default.map(|default| default.value).unwrap_or_default();
+                CostOf::Policy(Select::by(by.attribute, name, entries, default))
+            }
+        }
+    }
+
+    fn overrides(
+        &mut self,
+        limits: &[LimitDraft],
+        compiled: &Compiled,
+    ) -> HashMap<Variant, Box<[Changed]>> {
+        let Some(Tenancy { file, source, .. }) = self.tenants else { return HashMap::new() };
+        let names: HashMap<&str, usize> =
+            limits.iter().enumerate().map(|(place, limit)| (&*limit.name.text, place)).collect();
+        // Under a policy that is wrong elsewhere, limits may be missing that are not to blame.
+        if !self.report.is_clean() {
+            return HashMap::new();
+        }
+        let mut overrides = HashMap::new();
+        let mut told = vec![false; file.sets.len()];
+        for (variant, tier) in &file.variants {
+            let set = &file.sets[variant.set as usize];
+            let change = Change { limits, names: &names, compiled, tier: tier.as_deref() };
+            match change.set(self, set) {
+                Ok(changed) => drop(overrides.insert(*variant, changed)),
+                // The set is told of once, not once for every tier of its tenants.
+                Err(told_of) if !told[variant.set as usize] => {
+                    told[variant.set as usize] = true;
+                    for (span, sentence) in told_of {
+                        self.report.mistake(source, span, sentence);
+                    }
+                }
+                Err(_) => {}
+            }
+        }
+        overrides
+    }
+
+    fn mistake(&mut self, limit: &LimitDraft, span: Span, what: &str) {
+        self.report.mistake(self.policy, span, format!("{}: {what}", limit.owner()));
+    }
+}
+
+/// Overrides being applied for one tier.
+struct Change<'c> {
+    limits: &'c [LimitDraft],
+    names: &'c HashMap<&'c str, usize>,
+    compiled: &'c Compiled,
+    tier: Option<&'c str>,
+}
+
+type Wrong = Vec<(Span, String)>;
+
+impl Change<'_> {
+    fn set(
+        &self,
+        compiler: &mut Compiler<'_, '_>,
+        set: &OverrideSet,
+    ) -> Result<Box<[Changed]>, Wrong> {
+        let mut changed = Vec::new();
+        let mut wrong = Wrong::new();
+        for (name, change) in &set.limits {
+            let owner = format!("override of {}", quoted(&name.text));
+            let outcome = match self.names.get(name.text.as_str()) {
+                Some(place) => self.one(compiler, *place, change),
+                None => {
+                    let names = self.names.keys().copied();
+                    let advice = closest(&name.text, names)
+                        .map_or(String::new(), |meant| format!("; did you mean {meant}?"));
+                    Err(format!("the policy has no limit of this name{advice}"))
+                }
+            };
+            match outcome {
+                Ok(rules) => changed.extend(rules),
+                Err(sentence) => wrong.push((name.span, format!("{owner}: {sentence}"))),
+            }
+        }
+        changed.sort_unstable_by_key(|changed: &Changed| changed.rule);
+        if wrong.is_empty() { Ok(changed.into()) } else { Err(wrong) }
+    }
+
+    fn one(
+        &self,
+        compiler: &mut Compiler<'_, '_>,
+        place: usize,
+        change: &Override,
+    ) -> Result<Vec<Changed>, String> {
+        let draft = &self.limits[place];
+        let rules = self.compiled.groups[place].rules();
+        match &draft.how_much {
+            HowMuch::Slots(slots) => {
+                if !(change.rate.is_empty() && change.burst.is_empty() && change.queue.is_empty()) {
+                    return Err("it counts slots; only concurrency can be changed".to_owned());
+                }
+                let slots = match change.concurrency {
+                    Some(slots) => slots,
+                    None => self.value(compiler, "concurrency", slots)?,
+                };
+                let made = Limit::concurrency(slots, draft.tuning.lease.value);
+                let made = made.map_err(|_| too_many_slots(slots))?;
+                let limit = compiler.limits.intern(made, None);
+                Ok(vec![Changed { rule: rules.start as u32, limit }])
+            }
+            HowMuch::Rates(rates) => {
+                let rates = self.rates(compiler, draft, rates, change)?;
+                let changed = rules.zip(rates).map(|(rule, limit)| Changed { rule: rule as u32, limit });
+                Ok(changed.collect())
+            }
+        }
+    }
+
+    fn rates(
+        &self,
+        compiler: &mut Compiler<'_, '_>,
+        draft: &LimitDraft,
+        rates: &[Amount<Quota>],
+        change: &Override,
+    ) -> Result<Vec<u32>, String> {
+        let algorithm = draft.algorithm;
+        let sizes = match algorithm {
+            Algorithm::LeakyBucket => &change.queue,
+            _ => &change.burst,
+        };
+        let misfit = [
+            ("concurrency", change.concurrency.is_some()),
+            ("burst", !change.burst.is_empty() && algorithm != Algorithm::TokenBucket),
+            ("queue", !change.queue.is_empty() && algorithm != Algorithm::LeakyBucket),
+        ];
+        if let Some((field, _)) = misfit.iter().find(|(_, is_misfit)| *is_misfit) {
+            return Err(format!("{field} means nothing to it, because it is a {algorithm}"));
+        }
+        for (field, count) in [("rate", change.rate.len()), (size_name(algorithm), sizes.len())] {
+            if count != 0 && count != rates.len() {
+                let needed = rates.len();
+                return Err(format!("{field} has {count} where the limit has {needed}"));
+            }
+        }
+        let mut made = Vec::with_capacity(rates.len());
+        for (place, rate) in rates.iter().enumerate() {
+            let quota = match change.rate.get(place) {
+                Some(quota) => *quota,
+                None => self.value(compiler, "rate", rate)?,
+            };
+            let size = match (sizes.get(place), draft.tuning.sizes.get(place)) {
+                (Some(size), _) => Some(*size),
+                (None, Some(size)) => Some(self.value(compiler, size_name(algorithm), size)?),
+                (None, None) => None,
+            };
+            let limit = make(draft, quota, size).map_err(|error| error.to_string())?;
+            made.push(compiler.limits.intern(limit, Some(quota)));
+        }
+        Ok(made)
+    }
+
+    /// What the limit itself says for this tier.
+    fn value<T: Copy>(
+        &self,
+        compiler: &Compiler<'_, '_>,
+        field: &str,
+        amount: &Amount<T>,
+    ) -> Result<T, String> {
+        if let Some(by) = amount.by() {
+            let name = compiler.attributes.name(by.attribute);
+            if &**name != "tier" {
+                return Err(format!("{field} must be said too, because the limit has it by {name}"));
+            }
+        }
+        let strangers = compiler.tenants.and_then(|tenants| tenants.strangers());
+        let instead = strangers.map(word);
+        let key = self.tier.map(word);
+        let at = amount.at(key.as_ref(), instead.as_ref());
+        at.map(|at| at.value).ok_or_else(|| format!("{field} must be said too: there is no default"))
+    }
+}
+
+fn word(text: &str) -> Key {
+    Key::Word(text.as_bytes().into())
+}
+
+/// Of a lease that was read without a mistake, only the number of slots can be refused.
+fn too_many_slots(slots: u32) -> String {
+    format!("{slots} at a time are more than are told apart; the most is {LOG_ENTRIES_MAX}")
+}
+
+/// What the size of an algorithm's bucket is called.
+fn size_name(algorithm: Algorithm) -> &'static str {
+    if algorithm == Algorithm::LeakyBucket { "queue" } else { "burst" }
+}
+
+/// A limit by rate. Its burst or queue is the rate's own count unless another is given.
+fn make(limit: &LimitDraft, rate: Quota, size: Option<u32>) -> Result<Limit, QuotaError> {
+    let size = size.unwrap_or(rate.count());
+    match limit.algorithm {
+        Algorithm::SlidingWindow => Ok(Limit::sliding_window(rate)),
+        Algorithm::TokenBucket => Limit::token_bucket(rate, size),
+        Algorithm::LeakyBucket => Limit::leaky_bucket(rate, size, limit.tuning.max_delay),
+        Algorithm::FixedWindow => Ok(Limit::fixed_window(rate, limit.tuning.align)),
+        Algorithm::SlidingLog => Limit::sliding_log(rate),
+        Algorithm::Concurrency => unreachable!("a concurrency limit has no rate"),
+    }
+}

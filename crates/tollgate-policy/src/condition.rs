@@ -1,0 +1,166 @@
+//! What must hold of a request for a limit to apply.
+//!
+//! A condition on an attribute that is not there does not hold, whatever it asks, except `absent`
+//! and what is said by `not`. Methods and hosts are compared without regard to case, so that `get`
+//! is no way around a limit on GET; everything else is compared byte by byte.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use crate::address::CidrSet;
+use crate::attribute::{AttributeId, Attributes, Facts};
+use crate::mistake::quoted;
+use crate::path::Pattern;
+
+/// What must hold of one attribute.
+#[derive(Clone, Debug)]
+pub(crate) struct Condition {
+    pub(crate) attribute: AttributeId,
+    pub(crate) test: Test,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Test {
+    /// It is one of these, byte by byte.
+    OneOf(SmallVec<[Word; 1]>),
+    /// It is one of these methods, written in capitals here.
+    Method(SmallVec<[Word; 1]>),
+    /// One of these patterns stands for it.
+    Path(Vec<Pattern>),
+    /// It is one of these hosts, or below one of them.
+    Host(Vec<HostPattern>),
+    /// It is an address in one of these blocks.
+    Cidr(Box<CidrSet>),
+    Present,
+    Absent,
+    Not(Box<Test>),
+}
+
+/// A value that conditions ask for. Conditions that ask for the same one share it, so that a
+/// policy of thousands of limits on `POST` has that word in one place.
+pub(crate) type Word = Arc<[u8]>;
+
+/// A host, or every host below it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct HostPattern {
+    /// In small letters, without `*.`.
+    pub(crate) name: Word,
+    pub(crate) below: bool,
+}
+
+impl Condition {
+    pub(crate) fn holds(&self, facts: &Facts<'_>) -> bool {
+        self.test.holds(self.attribute, facts)
+    }
+}
+
+impl Test {
+    fn holds(&self, attribute: AttributeId, facts: &Facts<'_>) -> bool {
+        match (self, facts.value(attribute)) {
+            (Self::Not(test), _) => !test.holds(attribute, facts),
+            (Self::Absent, value) => value.is_none(),
+            (_, None) => false,
+            (Self::Present, Some(_)) => true,
+            (Self::OneOf(words), Some(value)) => words.iter().any(|word| **word == *value),
+            (Self::Method(methods), Some(value)) => {
+                methods.iter().any(|method| method.eq_ignore_ascii_case(value))
+            }
+            (Self::Path(patterns), Some(value)) => {
+                patterns.iter().any(|pattern| pattern.matches(value))
+            }
+            (Self::Host(hosts), Some(value)) => {
+                let host = canonical_host(value);
+                hosts.iter().any(|pattern| pattern.stands_for(&host))
+            }
+            (Self::Cidr(blocks), Some(_)) => {
+                facts.address(attribute).is_some_and(|address| blocks.contains(address))
+            }
+        }
+    }
+}
+
+impl HostPattern {
+    fn stands_for(&self, host: &[u8]) -> bool {
+        if !self.below {
+            return *host == *self.name;
+        }
+        host.strip_suffix(&*self.name).is_some_and(|rest| rest.len() > 1 && rest.ends_with(b"."))
+    }
+}
+
+/// A host in small letters, without its port and without the dot that may end it.
+pub(crate) fn canonical_host(host: &[u8]) -> SmallVec<[u8; 64]> {
+    let mut name = host;
+    if let Some(colon) = host.iter().rposition(|byte| *byte == b':') {
+        // The colons of an IPv6 address are inside brackets; only what follows them is a port.
+        let port = &host[colon + 1..];
+        let whole = !host[..colon].contains(&b':') || host[..colon].ends_with(b"]");
+        if whole && port.iter().all(u8::is_ascii_digit) {
+            name = &host[..colon];
+        }
+    }
+    let mut name: SmallVec<[u8; 64]> =
+        SmallVec::from_slice(name.strip_suffix(b".").unwrap_or(name));
+    name.make_ascii_lowercase();
+    name
+}
+
+/// A method in capitals.
+pub(crate) fn canonical_method(method: &[u8]) -> SmallVec<[u8; 32]> {
+    let mut method = SmallVec::from_slice(method);
+    method.make_ascii_uppercase();
+    method
+}
+
+impl Condition {
+    /// The condition as it would be written.
+    pub(crate) fn text(&self, attributes: &Attributes) -> String {
+        format!("{}: {}", attributes.name(self.attribute), self.test.text())
+    }
+
+    /// Why the condition does not hold, as a sentence. A value that may be a credential is not
+    /// repeated.
+    pub(crate) fn why_not(&self, facts: &Facts<'_>, attributes: &Attributes, secret: bool) -> String {
+        let name = attributes.name(self.attribute);
+        let Some(value) = facts.value(self.attribute) else {
+            return format!("the request has no {name}, and {} is asked for", self.test.text());
+        };
+        let shown = if secret { "…".to_owned() } else { quoted(&String::from_utf8_lossy(value)) };
+        format!("{name} is {shown}, and {} is asked for", self.test.text())
+    }
+}
+
+impl Test {
+    /// The right-hand side as it would be written.
+    fn text(&self) -> String {
+        match self {
+            Self::OneOf(values) | Self::Method(values) => {
+                list(values.iter().map(|value| String::from_utf8_lossy(value).into_owned()))
+            }
+            Self::Path(patterns) => list(patterns.iter().map(Pattern::to_string)),
+            Self::Host(hosts) => list(hosts.iter().map(|host| {
+                let name = String::from_utf8_lossy(&host.name);
+                if host.below { format!("*.{name}") } else { name.into_owned() }
+            })),
+            Self::Cidr(blocks) => {
+                format!("{{cidr: {}}}", list(blocks.blocks().iter().map(ToString::to_string)))
+            }
+            Self::Present => "present".to_owned(),
+            Self::Absent => "absent".to_owned(),
+            Self::Not(test) => format!("{{not: {}}}", test.text()),
+        }
+    }
+}
+
+/// One word, or a list in brackets that is cut after a few.
+fn list(words: impl ExactSizeIterator<Item = String>) -> String {
+    const SHOWN: usize = 5;
+    let count = words.len();
+    let shown: Vec<String> = words.take(SHOWN).collect();
+    match count {
+        1 => shown.concat(),
+        _ if count > SHOWN => format!("[{}, … {} more]", shown.join(", "), count - SHOWN),
+        _ => format!("[{}]", shown.join(", ")),
+    }
+}

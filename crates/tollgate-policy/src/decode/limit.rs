@@ -1,0 +1,469 @@
+//! One limit.
+
+use std::collections::HashMap;
+
+use tollgate_core::{Algorithm, Align, Cost, Micros, Quota, QuotaError};
+
+use super::amount::{Amount, At, BY_FIELDS};
+use super::{Decoder, Fields};
+use crate::attribute::AttributeId;
+use crate::bounds::{FIRST_MAX, NAME_BYTES_MAX, PER_MAX, QUOTE_CHARACTERS_MAX, RATES_MAX};
+use crate::condition::Condition;
+use crate::mistake::{Span, quoted};
+use crate::rule::{Mode, OnStoreFailure};
+use crate::yaml::{Kind, Node, Word};
+
+pub(super) const LIMIT_FIELDS: [&str; 15] = [
+    "name",
+    "when",
+    "per",
+    "rate",
+    "burst",
+    "queue",
+    "max_delay",
+    "algorithm",
+    "align",
+    "concurrency",
+    "lease",
+    "cost",
+    "mode",
+    "on_store_failure",
+    "count_denied",
+];
+pub(super) const FIRST_FIELDS: [&str; 1] = ["first"];
+pub(super) const COST_FIELDS: [&str; 1] = ["attribute"];
+
+/// How long a slot is held by somebody who died, unless the policy says otherwise.
+const LEASE: Micros = Micros::from_secs(60);
+
+/// What the policy says of one limit.
+#[derive(Debug)]
+pub(crate) struct LimitDraft {
+    pub(crate) name: Word,
+    pub(crate) when: Vec<Condition>,
+    /// Each with the attributes that are tried in turn.
+    pub(crate) per: Vec<(Span, Vec<AttributeId>)>,
+    pub(crate) algorithm: Algorithm,
+    pub(crate) how_much: HowMuch,
+    pub(crate) tuning: Tuning,
+    pub(crate) cost: CostDraft,
+    pub(crate) mode: Mode,
+    pub(crate) on_store_failure: OnStoreFailure,
+    pub(crate) count_denied: bool,
+}
+
+impl LimitDraft {
+    /// The name of this limit in a sentence.
+    pub(crate) fn owner(&self) -> String {
+        format!("limit {:?}", self.name.text)
+    }
+}
+
+/// How much a limit allows.
+#[derive(Debug)]
+pub(crate) enum HowMuch {
+    /// So many in so much time, once or several times over.
+    Rates(Vec<Amount<Quota>>),
+    /// So many at a time.
+    Slots(Amount<u32>),
+}
+
+/// What only some algorithms ask for.
+#[derive(Debug)]
+pub(crate) struct Tuning {
+    /// The burst or queue of each rate; none if the rate's own count is meant.
+    pub(crate) sizes: Vec<Amount<u32>>,
+    pub(crate) max_delay: Option<Micros>,
+    pub(crate) align: Align,
+    pub(crate) lease: At<Micros>,
+}
+
+/// What a request costs under a limit.
+#[derive(Debug)]
+pub(crate) enum CostDraft {
+    /// What the caller says.
+    Caller,
+    /// What the policy says.
+    Policy(Amount<Cost>),
+    /// What an attribute holds.
+    Attribute(AttributeId, Span),
+}
+
+impl Decoder<'_, '_, '_> {
+    /// One limit, the `number`th. Nothing if it is too broken to be compiled.
+    pub(super) fn limit(&mut self, node: &Node, number: usize) -> Option<LimitDraft> {
+        let numbered = format!("limit {number}");
+        let fields = self.fields_of_limit(node, &numbered)?;
+        let name = self.name(&fields, &numbered);
+        let owner = name.as_ref().map_or(numbered, |name| format!("limit {:?}", name.text));
+        self.report_unknown_fields(&fields, &owner);
+        let when = fields.get("when").map(|node| self.conditions(node, &owner));
+        let per = fields.get("per").and_then(|node| self.per(node, &owner));
+        let algorithm = self.algorithm(&fields, &owner);
+        let how_much = self.how_much(&fields, &owner);
+        let mode = self.mode(&fields, &owner);
+        let on_store_failure = self.on_store_failure(&fields, &owner);
+        let count_denied = self.switch(&fields, &owner, "count_denied");
+        let cost = self.cost(&fields, &owner);
+        let tuning = self.tuning(&fields, &owner, how_much.as_ref());
+        let algorithm = algorithm?;
+        self.check_fit(&fields, &owner, algorithm, count_denied.unwrap_or(false));
+        Some(LimitDraft {
+            name: name?,
+            when: when.unwrap_or_default(),
+            per: per.unwrap_or_default(),
+            algorithm,
+            how_much: how_much?,
+            tuning: tuning?,
+            cost: cost?,
+            mode: mode?,
+            on_store_failure: on_store_failure?,
+            count_denied: count_denied?,
+        })
+    }
+
+    /// The fields, known or not: unknown ones are told once the limit's name is known.
+    fn fields_of_limit<'n>(&mut self, node: &'n Node, owner: &str) -> Option<Fields<'n>> {
+        if let Kind::Map(entries) = &node.kind {
+            return Some(Fields { entries, span: node.span });
+        }
+        let found = self.described(node);
+        let sentence = format!("a limit is a map, as in {{name: api, rate: 5/minute}}; found {found}");
+        self.mistake(node.span, owner, sentence);
+        None
+    }
+
+    fn report_unknown_fields(&mut self, fields: &Fields<'_>, owner: &str) {
+        for (key, _) in fields.entries() {
+            if !LIMIT_FIELDS.contains(&key.text.as_str()) {
+                self.unknown_field(key, owner, &LIMIT_FIELDS);
+            }
+        }
+    }
+
+    fn name(&mut self, fields: &Fields<'_>, owner: &str) -> Option<Word> {
+        let node = self.required(fields, owner, "name", "login")?;
+        let text = self.text(node, owner, "name")?;
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._~-".contains(&byte);
+        if text.is_empty() || text.len() > NAME_BYTES_MAX || !text.bytes().all(is_plain) {
+            let sentence = format!(
+                "name {} is not 1 to {NAME_BYTES_MAX} letters, digits, dots, tildes, dashes or \
+                 underscores",
+                quoted(text)
+            );
+            self.mistake(node.span, owner, sentence);
+            return None;
+        }
+        Some(Word { span: node.span, text: text.to_owned() })
+    }
+
+    /// No two limits have one name: their counts would be one.
+    pub(super) fn check_names(&mut self, limits: &[LimitDraft]) {
+        let mut seen: HashMap<&str, Span> = HashMap::new();
+        for limit in limits {
+            let Word { span, text } = &limit.name;
+            if let Some(first) = seen.get(text.as_str()) {
+                let sentence = format!(
+                    "another limit has this name, in line {}; names tell counts apart",
+                    first.line
+                );
+                self.mistake(*span, &limit.owner(), sentence);
+            } else {
+                seen.insert(text, *span);
+            }
+        }
+    }
+
+    fn per(&mut self, node: &Node, owner: &str) -> Option<Vec<(Span, Vec<AttributeId>)>> {
+        if let Kind::Scalar(scalar) = &node.kind {
+            if !node.is_nothing() {
+                let sentence = format!("per is a list; write per: [{}]", quoted(&scalar.text));
+                self.mistake(node.span, owner, sentence);
+                return None;
+            }
+        }
+        let list = self.list(node, owner, "per")?;
+        if list.len() > PER_MAX {
+            let sentence = format!("per names {} attributes; the most is {PER_MAX}", list.len());
+            self.mistake(node.span, owner, sentence);
+            return None;
+        }
+        let mut per: Vec<(Span, Vec<AttributeId>)> = Vec::with_capacity(list.len());
+        for node in list {
+            let Some(sources) = self.sources(node, owner) else { continue };
+            if per.iter().any(|(_, others)| *others == sources) {
+                self.mistake(node.span, owner, "per names this twice; once is enough");
+                continue;
+            }
+            per.push((node.span, sources));
+        }
+        Some(per)
+    }
+
+    /// One attribute, or the first of several that is there.
+    fn sources(&mut self, node: &Node, owner: &str) -> Option<Vec<AttributeId>> {
+        if !matches!(node.kind, Kind::Map(_)) {
+            return self.attribute(node, owner, "per").map(|attribute| vec![attribute]);
+        }
+        let fields = self.fields(node, owner, &FIRST_FIELDS)?;
+        let first = self.required(&fields, owner, "first", "[header:x-api-key, client_ip]")?;
+        let list = self.list(first, owner, "first")?;
+        if list.is_empty() || list.len() > FIRST_MAX {
+            let sentence = format!("first names {} attributes, not 1 to {FIRST_MAX}", list.len());
+            self.mistake(first.span, owner, sentence);
+            return None;
+        }
+        let read: Vec<_> = list.iter().map(|node| self.attribute(node, owner, "first")).collect();
+        read.into_iter().collect()
+    }
+
+    /// How the limit counts; `concurrency` needs no further word.
+    fn algorithm(&mut self, fields: &Fields<'_>, owner: &str) -> Option<Algorithm> {
+        let slots = fields.has("concurrency");
+        let Some(node) = fields.get("algorithm") else {
+            return Some(if slots { Algorithm::Concurrency } else { Algorithm::default() });
+        };
+        let mut words = Algorithm::ALL.map(|algorithm| (algorithm.name(), algorithm)).to_vec();
+        words.push(("gcra", Algorithm::TokenBucket));
+        let algorithm = self.one_of(node, owner, "algorithm", &words)?;
+        if slots && algorithm != Algorithm::Concurrency {
+            let sentence = format!("concurrency and algorithm {algorithm} do not go together");
+            self.mistake(node.span, owner, sentence);
+            return None;
+        }
+        if !slots && algorithm == Algorithm::Concurrency {
+            let sentence = "concurrency is missing; write how many at a time, as in concurrency: 10";
+            self.mistake(node.span, owner, sentence);
+            return None;
+        }
+        Some(algorithm)
+    }
+
+    fn how_much(&mut self, fields: &Fields<'_>, owner: &str) -> Option<HowMuch> {
+        match (fields.get("rate"), fields.get("concurrency")) {
+            (Some(rate), None) => self.rates(rate, owner).map(HowMuch::Rates),
+            (None, Some(slots)) => {
+                let read = &mut |decoder: &mut Decoder<'_, '_, '_>, node: &Node| {
+                    decoder.count(node, owner, "concurrency")
+                };
+                self.amount(slots, owner, "concurrency", read).map(HowMuch::Slots)
+            }
+            (Some(_), Some(_)) => {
+                let sentence = "rate and concurrency are two limits; write a limit for each";
+                self.mistake(fields.span("concurrency"), owner, sentence);
+                None
+            }
+            (None, None) => {
+                // An algorithm that asks for concurrency has said so already.
+                let says_concurrency = fields.get("algorithm").is_some_and(|node| {
+                    matches!(&node.kind, Kind::Scalar(scalar) if scalar.text == "concurrency")
+                });
+                if !says_concurrency {
+                    self.required(fields, owner, "rate", "100/minute");
+                }
+                None
+            }
+        }
+    }
+
+    fn rates(&mut self, node: &Node, owner: &str) -> Option<Vec<Amount<Quota>>> {
+        let nodes = match &node.kind {
+            Kind::List(list) if list.is_empty() || list.len() > RATES_MAX => {
+                let sentence = format!("rate names {} rates, not 1 to {RATES_MAX}", list.len());
+                self.mistake(node.span, owner, sentence);
+                return None;
+            }
+            Kind::List(list) => list,
+            Kind::Scalar(_) | Kind::Map(_) => std::slice::from_ref(node),
+        };
+        let read = &mut |decoder: &mut Decoder<'_, '_, '_>, node: &Node| decoder.quota(node, owner);
+        let rates: Vec<_> =
+            nodes.iter().map(|node| self.amount(node, owner, "rate", read)).collect();
+        rates.into_iter().collect()
+    }
+
+    /// A rate.
+    pub(crate) fn quota(&mut self, node: &Node, owner: &str) -> Option<Quota> {
+        let text = self.text(node, owner, "rate")?;
+        match text.parse::<Quota>() {
+            Ok(quota) => Some(quota),
+            Err(error) => {
+                let sentence = match error {
+                    QuotaError::NotARate { .. } => {
+                        format!("rate {}", QuotaError::NotARate { text: shortened(text) })
+                    }
+                    error => format!("rate {}: {error}", quoted(text)),
+                };
+                self.mistake(node.span, owner, sentence);
+                None
+            }
+        }
+    }
+
+    /// A whole number that fits 32 bits.
+    pub(crate) fn count(&mut self, node: &Node, owner: &str, field: &str) -> Option<u32> {
+        let text = self.text(node, owner, field)?;
+        let number = text.parse::<Cost>().ok().map(Cost::units);
+        if number.is_none() {
+            let sentence = format!(
+                "{field} {} is not a whole number from 0 to {}",
+                quoted(text),
+                u32::MAX
+            );
+            self.mistake(node.span, owner, sentence);
+        }
+        number
+    }
+
+    fn tuning(
+        &mut self,
+        fields: &Fields<'_>,
+        owner: &str,
+        how_much: Option<&HowMuch>,
+    ) -> Option<Tuning> {
+        let rates = match how_much {
+            Some(HowMuch::Rates(rates)) => Some(rates.len()),
+            Some(HowMuch::Slots(_)) => Some(1),
+            None => None,
+        };
+        let field = if fields.has("queue") { "queue" } else { "burst" };
+        let sizes = match fields.get(field) {
+            Some(node) => self.sizes(node, owner, field, rates),
+            None => Some(Vec::new()),
+        };
+        let max_delay = match fields.get("max_delay") {
+            Some(node) => self.duration(node, owner, "max_delay").map(Some),
+            None => Some(None),
+        };
+        let lease = match fields.get("lease") {
+            Some(node) => {
+                self.duration(node, owner, "lease").map(|value| At { value, span: node.span })
+            }
+            None => Some(At { value: LEASE, span: fields.span }),
+        };
+        let words = [("clock", Align::Clock), ("key", Align::Key)];
+        let align = match fields.get("align") {
+            Some(node) => self.one_of(node, owner, "align", &words),
+            None => Some(Align::default()),
+        };
+        Some(Tuning { sizes: sizes?, max_delay: max_delay?, align: align?, lease: lease? })
+    }
+
+    /// The burst or queue of each rate.
+    fn sizes(
+        &mut self,
+        node: &Node,
+        owner: &str,
+        field: &str,
+        rates: Option<usize>,
+    ) -> Option<Vec<Amount<u32>>> {
+        let nodes = match &node.kind {
+            Kind::List(list) => list,
+            Kind::Scalar(_) | Kind::Map(_) => std::slice::from_ref(node),
+        };
+        let read = &mut |decoder: &mut Decoder<'_, '_, '_>, node: &Node| {
+            decoder.count(node, owner, field)
+        };
+        let sizes: Vec<_> = nodes.iter().map(|node| self.amount(node, owner, field, read)).collect();
+        let sizes: Option<Vec<_>> = sizes.into_iter().collect();
+        let (sizes, rates) = (sizes?, rates?);
+        if sizes.len() != rates {
+            let sentence = format!(
+                "{field} has {} where rate has {rates}; write one for each rate, as in [10, 100]",
+                sizes.len()
+            );
+            self.mistake(node.span, owner, sentence);
+            return None;
+        }
+        Some(sizes)
+    }
+
+    fn mode(&mut self, fields: &Fields<'_>, owner: &str) -> Option<Mode> {
+        let words = [("enforce", Mode::Enforce), ("shadow", Mode::Shadow)];
+        match fields.get("mode") {
+            Some(node) => self.one_of(node, owner, "mode", &words),
+            None => Some(Mode::default()),
+        }
+    }
+
+    fn on_store_failure(&mut self, fields: &Fields<'_>, owner: &str) -> Option<OnStoreFailure> {
+        let words = [
+            ("allow", OnStoreFailure::Allow),
+            ("deny", OnStoreFailure::Deny),
+            ("local", OnStoreFailure::Local),
+        ];
+        match fields.get("on_store_failure") {
+            Some(node) => self.one_of(node, owner, "on_store_failure", &words),
+            None => Some(OnStoreFailure::default()),
+        }
+    }
+
+    fn switch(&mut self, fields: &Fields<'_>, owner: &str, field: &str) -> Option<bool> {
+        match fields.get(field) {
+            Some(node) => self.one_of(node, owner, field, &[("true", true), ("false", false)]),
+            None => Some(false),
+        }
+    }
+
+    fn cost(&mut self, fields: &Fields<'_>, owner: &str) -> Option<CostDraft> {
+        let Some(node) = fields.get("cost") else { return Some(CostDraft::Caller) };
+        let read = &mut |decoder: &mut Decoder<'_, '_, '_>, node: &Node| {
+            decoder.count(node, owner, "cost").map(Cost::new)
+        };
+        let Kind::Map(entries) = &node.kind else {
+            return self.amount(node, owner, "cost", read).map(CostDraft::Policy);
+        };
+        if entries.iter().any(|(key, _)| BY_FIELDS.contains(&key.text.as_str())) {
+            return self
+                .amount_by(node, owner, "cost", read)
+                .map(|by| CostDraft::Policy(Amount::By(by)));
+        }
+        if !entries.iter().any(|(key, _)| key.text == "attribute") {
+            let sentence = "cost is a number, {attribute: tokens} or {by: path, values: {/search: 5}}";
+            self.mistake(node.span, owner, sentence);
+            return None;
+        }
+        let fields = self.fields(node, owner, &COST_FIELDS)?;
+        let attribute = fields.get("attribute")?;
+        let span = attribute.span;
+        let attribute = self.attribute(attribute, owner, "attribute")?;
+        Some(CostDraft::Attribute(attribute, span))
+    }
+
+    /// Fields that mean nothing to the limit's algorithm would only look as if they did.
+    fn check_fit(
+        &mut self,
+        fields: &Fields<'_>,
+        owner: &str,
+        algorithm: Algorithm,
+        count_denied: bool,
+    ) {
+        use Algorithm::{Concurrency, FixedWindow, LeakyBucket, SlidingWindow, TokenBucket};
+        let fits: [(&str, &[Algorithm]); 6] = [
+            ("burst", &[TokenBucket]),
+            ("queue", &[LeakyBucket]),
+            ("max_delay", &[LeakyBucket]),
+            ("align", &[FixedWindow]),
+            ("lease", &[Concurrency]),
+            ("count_denied", &[SlidingWindow, TokenBucket, FixedWindow]),
+        ];
+        for (field, algorithms) in fits {
+            let says_nothing = field == "count_denied" && !count_denied;
+            if !fields.has(field) || algorithms.contains(&algorithm) || says_nothing {
+                continue;
+            }
+            let names: Vec<&str> = algorithms.iter().map(|algorithm| algorithm.name()).collect();
+            let sentence =
+                format!("{field} means nothing to {algorithm}; it is for {}", names.join(", "));
+            self.mistake(fields.span(field), owner, sentence);
+        }
+    }
+}
+
+/// The user's text, cut if it is long, for a sentence that quotes it by itself.
+fn shortened(text: &str) -> String {
+    match text.char_indices().nth(QUOTE_CHARACTERS_MAX) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}

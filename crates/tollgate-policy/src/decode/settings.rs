@@ -1,0 +1,516 @@
+//! The sections about the process: doors, store, addresses, tenants, headers.
+
+use std::net::SocketAddr;
+
+use tollgate_core::Micros;
+
+use super::{Decoder, Document, Fields, TenantsDraft};
+use crate::address::Cidr;
+use crate::bounds::{
+    IPV6_PREFIX_RANGE, MEMORY_BYTES_MIN, NAME_BYTES_MAX, STORE_TIMEOUT_MICROS_MAX,
+    TENANT_BYTES_MAX,
+};
+use crate::mistake::{Span, WarningCode, quoted};
+use crate::settings::{
+    ClientIp, HeaderGeneration, Listen, Listener, MemoryStore, RedisServers, RedisStore, Store,
+    Tenants, Tls, Unknown,
+};
+use crate::suggest::closest;
+use crate::yaml::{Kind, Node, Word};
+
+pub(super) const LISTEN_FIELDS: [&str; 5] = ["http", "grpc", "admin", "gateway", "resp"];
+pub(super) const LISTENER_FIELDS: [&str; 3] = ["address", "tls", "token_file"];
+pub(super) const TLS_FIELDS: [&str; 3] = ["cert", "key", "client_ca"];
+pub(super) const STORE_FIELDS: [&str; 2] = ["memory", "redis"];
+pub(super) const MEMORY_FIELDS: [&str; 2] = ["max_bytes", "snapshot"];
+pub(super) const REDIS_FIELDS: [&str; 5] = ["url", "cluster", "sentinel", "timeout", "prefix"];
+pub(super) const SENTINEL_FIELDS: [&str; 2] = ["master", "nodes"];
+pub(super) const CLIENT_IP_FIELDS: [&str; 2] = ["trusted_proxies", "ipv6_prefix"];
+pub(super) const TENANTS_FIELDS: [&str; 3] = ["from", "file", "unknown"];
+pub(super) const UNKNOWN_FIELDS: [&str; 1] = ["tier"];
+pub(super) const DESCRIPTORS_FIELDS: [&str; 1] = ["path"];
+
+impl Decoder<'_, '_, '_> {
+    pub(super) fn settings(&mut self, fields: &Fields<'_>, document: &mut Document) {
+        if let Some(node) = fields.get("listen") {
+            document.settings.listen = self.listen(node);
+        }
+        if let Some(node) = fields.get("upstream") {
+            document.settings.upstream = self.upstream(node);
+        }
+        if let Some(store) = fields.get("store").and_then(|node| self.store(node)) {
+            document.settings.store = store;
+        }
+        if let Some(node) = fields.get("client_ip") {
+            document.settings.client_ip = self.client_ip(node);
+        }
+        document.has_tenants = fields.has("tenants");
+        if let Some((tenants, draft)) = fields.get("tenants").and_then(|node| self.tenants(node)) {
+            document.settings.tenants = Some(tenants);
+            document.tenants = Some(draft);
+        }
+        if let Some(headers) = fields.get("headers").and_then(|node| self.headers(node)) {
+            document.settings.headers = headers;
+        }
+        if let Some(node) = fields.get("descriptors") {
+            document.settings.descriptors = self.descriptors(node);
+        }
+        self.check_gateway(fields, &document.settings.listen);
+    }
+
+    fn check_gateway(&mut self, fields: &Fields<'_>, listen: &Listen) {
+        let upstream = fields.has("upstream");
+        if listen.gateway.is_some() && !upstream {
+            let sentence = "listen.gateway stays closed, because there is no upstream to send to";
+            self.warning(fields.span("listen"), WarningCode::GatewayIdle, sentence);
+        }
+        if listen.gateway.is_none() && upstream {
+            let sentence = "upstream is not used, because listen.gateway is not set";
+            self.warning(fields.span("upstream"), WarningCode::GatewayIdle, sentence);
+        }
+    }
+
+    fn listen(&mut self, node: &Node) -> Listen {
+        let mut listen = Listen { is_written: true, ..Listen::default() };
+        let Some(fields) = self.fields(node, "listen", &LISTEN_FIELDS) else { return listen };
+        let mut taken: Vec<(SocketAddr, &str)> = Vec::new();
+        for door in LISTEN_FIELDS {
+            let Some(node) = fields.get(door) else { continue };
+            let Some(listener) = self.listener(node, door) else { continue };
+            // Port 0 is any free port, which is never the same one twice.
+            let other = taken.iter().find(|(address, _)| *address == listener.address);
+            if let Some((address, other)) = other.filter(|(address, _)| address.port() != 0) {
+                let sentence = format!("{address} is taken by listen.{other}; use another port");
+                self.mistake(node.span, &format!("listen.{door}"), sentence);
+            }
+            taken.push((listener.address, door));
+            self.check_exposure(door, &listener, node.span);
+            let place = match door {
+                "http" => &mut listen.http,
+                "grpc" => &mut listen.grpc,
+                "admin" => &mut listen.admin,
+                "gateway" => &mut listen.gateway,
+                _ => &mut listen.resp,
+            };
+            *place = Some(listener);
+        }
+        listen
+    }
+
+    /// Beyond this machine, whoever can ask a decision door can spend what others are allowed, and
+    /// whoever can ask the admin door can do anything.
+    fn check_exposure(&mut self, door: &str, listener: &Listener, span: Span) {
+        let certificates = listener.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
+        let is_guarded = listener.token_file.is_some() || certificates;
+        let address = listener.address;
+        if address.ip().to_canonical().is_loopback() || door == "gateway" {
+            return;
+        }
+        if door == "admin" && listener.token_file.is_none() {
+            let sentence =
+                format!("{address} can be reached from outside, so it needs a token_file");
+            self.mistake(span, "listen.admin", sentence);
+        } else if !is_guarded {
+            let sentence = format!(
+                "listen.{door}: whoever can reach {address} can spend everybody's limits; \
+                 give it a token_file or tls with client_ca"
+            );
+            self.warning(span, WarningCode::OpenDoor, sentence);
+        }
+    }
+
+    fn listener(&mut self, node: &Node, door: &str) -> Option<Listener> {
+        let owner = format!("listen.{door}");
+        if !matches!(node.kind, Kind::Map(_)) {
+            let address = self.socket_address(node, &owner)?;
+            return Some(Listener { address, tls: None, token_file: None });
+        }
+        let fields = self.fields(node, &owner, &LISTENER_FIELDS)?;
+        let tls = fields.get("tls").and_then(|node| self.tls(node, &owner));
+        let token_file = fields.get("token_file").and_then(|node| self.file(node, &owner, "token_file"));
+        let address = self.required(&fields, &owner, "address", "127.0.0.1:8080")?;
+        let address = self.socket_address(address, &owner)?;
+        Some(Listener { address, tls, token_file })
+    }
+
+    fn socket_address(&mut self, node: &Node, owner: &str) -> Option<SocketAddr> {
+        let text = self.text(node, owner, "an address")?;
+        let address = text.parse().ok();
+        if address.is_none() {
+            let text = quoted(text);
+            let sentence = format!(
+                "{text} is not an address and a port; write for example 127.0.0.1:8080 or [::1]:8080"
+            );
+            self.mistake(node.span, owner, sentence);
+        }
+        address
+    }
+
+    fn tls(&mut self, node: &Node, owner: &str) -> Option<Tls> {
+        let owner = format!("{owner}.tls");
+        let fields = self.fields(node, &owner, &TLS_FIELDS)?;
+        let client_ca = fields.get("client_ca").and_then(|node| self.file(node, &owner, "client_ca"));
+        let cert = self.required(&fields, &owner, "cert", "server.pem");
+        let key = self.required(&fields, &owner, "key", "server.key");
+        let cert = self.file(cert?, &owner, "cert");
+        let key = self.file(key?, &owner, "key");
+        Some(Tls { cert: cert?, key: key?, client_ca })
+    }
+
+    /// The name of a file.
+    fn file(&mut self, node: &Node, owner: &str, field: &str) -> Option<String> {
+        let text = self.text(node, owner, field)?;
+        if text.is_empty() {
+            self.mistake(node.span, owner, format!("{field} names no file"));
+            return None;
+        }
+        Some(text.to_owned())
+    }
+
+    /// A field that must be there; the example says how it could look.
+    pub(crate) fn required<'n>(
+        &mut self,
+        fields: &Fields<'n>,
+        owner: &str,
+        field: &str,
+        example: &str,
+    ) -> Option<&'n Node> {
+        let node = fields.get(field);
+        // A slip of this very name has been told as an unknown field.
+        let is_told = || fields.entries().iter().any(|(key, _)| closest(&key.text, [field]).is_some());
+        if node.is_none() && !is_told() {
+            let sentence = format!("{field} is missing; write for example {field}: {example}");
+            self.mistake(fields.span, owner, sentence);
+        }
+        node
+    }
+
+    fn upstream(&mut self, node: &Node) -> Option<String> {
+        let text = self.text(node, "", "upstream")?;
+        if !is_url(text, &["http", "https"]) {
+            let text = quoted_url(text);
+            let sentence =
+                format!("upstream {text} is not a URL; write for example http://127.0.0.1:3000");
+            self.mistake(node.span, "", sentence);
+            return None;
+        }
+        Some(text.to_owned())
+    }
+
+    fn store(&mut self, node: &Node) -> Option<Store> {
+        if !matches!(node.kind, Kind::Map(_)) {
+            return match self.text(node, "", "store")? {
+                "memory" => Some(Store::Memory(MemoryStore::default())),
+                text if is_url(text, &["redis", "rediss"]) => {
+                    Some(Store::Redis(RedisStore::at(RedisServers::Single(text.to_owned()))))
+                }
+                text => {
+                    let text = quoted_url(text);
+                    let advice = "write memory, redis://host:6379 or rediss://host:6379";
+                    self.mistake(node.span, "", format!("store {text} is not a store; {advice}"));
+                    None
+                }
+            };
+        }
+        let fields = self.fields(node, "store", &STORE_FIELDS)?;
+        match (fields.get("memory"), fields.get("redis")) {
+            (Some(node), None) => self.memory_store(node),
+            (None, Some(node)) => self.redis_store(node),
+            _ => {
+                self.mistake(node.span, "store", "write one of memory and redis");
+                None
+            }
+        }
+    }
+
+    fn memory_store(&mut self, node: &Node) -> Option<Store> {
+        if node.is_nothing() {
+            return Some(Store::Memory(MemoryStore::default()));
+        }
+        let owner = "store.memory";
+        let fields = self.fields(node, owner, &MEMORY_FIELDS)?;
+        let max_bytes = fields.get("max_bytes").and_then(|node| self.memory_size(node, owner));
+        let snapshot = fields.get("snapshot").and_then(|node| self.file(node, owner, "snapshot"));
+        Some(Store::Memory(MemoryStore { max_bytes, snapshot }))
+    }
+
+    fn memory_size(&mut self, node: &Node, owner: &str) -> Option<u64> {
+        let text = self.text(node, owner, "max_bytes")?;
+        let quoted = quoted(text);
+        let Some(bytes) = read_size(text) else {
+            let sentence =
+                format!("max_bytes {quoted} is not a size; write for example 512MiB or 1GiB");
+            self.mistake(node.span, owner, sentence);
+            return None;
+        };
+        if bytes < MEMORY_BYTES_MIN {
+            let sentence = format!("max_bytes {quoted} is too little; the least is 1MiB");
+            self.mistake(node.span, owner, sentence);
+            return None;
+        }
+        Some(bytes)
+    }
+
+    fn redis_store(&mut self, node: &Node) -> Option<Store> {
+        let owner = "store.redis";
+        let fields = self.fields(node, owner, &REDIS_FIELDS)?;
+        let timeout = fields.get("timeout").and_then(|node| self.store_timeout(node, owner));
+        let prefix = fields.get("prefix").and_then(|node| self.key_prefix(node, owner));
+        let servers = match (fields.get("url"), fields.get("cluster"), fields.get("sentinel")) {
+            (Some(url), None, None) => RedisServers::Single(self.redis_url(url, owner, "url")?),
+            (None, Some(nodes), None) => {
+                RedisServers::Cluster(self.redis_urls(nodes, owner, "cluster")?)
+            }
+            (None, None, Some(sentinel)) => self.sentinel(sentinel)?,
+            _ => {
+                self.mistake(node.span, owner, "write one of url, cluster and sentinel");
+                return None;
+            }
+        };
+        let defaults = RedisStore::at(servers);
+        Some(Store::Redis(RedisStore {
+            timeout: timeout.unwrap_or(defaults.timeout),
+            prefix: prefix.unwrap_or(defaults.prefix),
+            servers: defaults.servers,
+        }))
+    }
+
+    fn store_timeout(&mut self, node: &Node, owner: &str) -> Option<Micros> {
+        let timeout = self.duration(node, owner, "timeout")?;
+        if timeout.is_zero() || timeout.as_micros() > STORE_TIMEOUT_MICROS_MAX {
+            self.mistake(node.span, owner, format!("a timeout of {timeout} is outside 1us to 60s"));
+            return None;
+        }
+        Some(timeout)
+    }
+
+    fn key_prefix(&mut self, node: &Node, owner: &str) -> Option<String> {
+        let text = self.text(node, owner, "prefix")?;
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._~-:/".contains(&byte);
+        if text.is_empty() || text.len() > NAME_BYTES_MAX || !text.bytes().all(plain) {
+            let text = quoted(text);
+            let sentence =
+                format!("prefix {text} is not 1 to {NAME_BYTES_MAX} letters, digits or ._~-:/");
+            self.mistake(node.span, owner, sentence);
+            return None;
+        }
+        Some(text.to_owned())
+    }
+
+    fn redis_url(&mut self, node: &Node, owner: &str, field: &str) -> Option<String> {
+        let text = self.text(node, owner, field)?;
+        if !is_url(text, &["redis", "rediss"]) {
+            let text = quoted_url(text);
+            let sentence =
+                format!("{field} {text} is not a URL; write for example redis://127.0.0.1:6379");
+            self.mistake(node.span, owner, sentence);
+            return None;
+        }
+        Some(text.to_owned())
+    }
+
+    fn redis_urls(&mut self, node: &Node, owner: &str, field: &str) -> Option<Vec<String>> {
+        let list = self.list(node, owner, field)?;
+        if list.is_empty() {
+            self.mistake(node.span, owner, format!("{field} names no server"));
+            return None;
+        }
+        let urls: Vec<_> = list.iter().map(|node| self.redis_url(node, owner, field)).collect();
+        urls.into_iter().collect()
+    }
+
+    fn sentinel(&mut self, node: &Node) -> Option<RedisServers> {
+        let owner = "store.redis.sentinel";
+        let fields = self.fields(node, owner, &SENTINEL_FIELDS)?;
+        let master = self.required(&fields, owner, "master", "limits");
+        let nodes = self.required(&fields, owner, "nodes", "[redis://10.0.0.1:26379]");
+        let master = self.text(master?, owner, "master").map(str::to_owned);
+        let nodes = self.redis_urls(nodes?, owner, "nodes");
+        Some(RedisServers::Sentinel { master: master?, nodes: nodes? })
+    }
+
+    fn client_ip(&mut self, node: &Node) -> ClientIp {
+        let mut client_ip = ClientIp::default();
+        let owner = "client_ip";
+        let Some(fields) = self.fields(node, owner, &CLIENT_IP_FIELDS) else { return client_ip };
+        if let Some(list) = fields
+            .get("trusted_proxies")
+            .and_then(|node| self.list(node, owner, "trusted_proxies"))
+        {
+            let blocks = list.iter().filter_map(|node| self.block(node, owner));
+            client_ip.trusted_proxies = blocks.collect();
+        }
+        if let Some(prefix) = fields.get("ipv6_prefix").and_then(|node| self.ipv6_prefix(node)) {
+            client_ip.ipv6_prefix = prefix;
+        }
+        client_ip
+    }
+
+    fn ipv6_prefix(&mut self, node: &Node) -> Option<u8> {
+        let text = self.text(node, "client_ip", "ipv6_prefix")?;
+        let number = text.parse().ok().filter(|number| IPV6_PREFIX_RANGE.contains(number));
+        if number.is_none() {
+            let text = quoted(text);
+            let sentence = format!("ipv6_prefix {text} is not a whole number from 32 to 128");
+            self.mistake(node.span, "client_ip", sentence);
+        }
+        number
+    }
+
+    /// A block of addresses.
+    pub(super) fn block(&mut self, node: &Node, owner: &str) -> Option<Cidr> {
+        let text = self.text(node, owner, "a block of addresses")?;
+        match text.parse() {
+            Ok(block) => Some(block),
+            Err(error) => {
+                self.mistake(node.span, owner, format!("{} {error}", quoted(text)));
+                None
+            }
+        }
+    }
+
+    fn tenants(&mut self, node: &Node) -> Option<(Tenants, TenantsDraft)> {
+        let owner = "tenants";
+        let fields = self.fields(node, owner, &TENANTS_FIELDS)?;
+        let from_node = self.required(&fields, owner, "from", "header:x-api-key");
+        let file_node = self.required(&fields, owner, "file", "tenants.yaml");
+        let unknown = fields.get("unknown").map_or(Some(None), |node| self.unknown(node));
+        let from = from_node.and_then(|node| self.attribute(node, owner, "from"));
+        let file = file_node.and_then(|node| self.file(node, owner, "file"));
+        let (from, file, unknown) = (from?, file?, unknown?);
+        let name = self.attributes.name(from).to_string();
+        if name == "tenant" || name == "tier" {
+            let sentence = format!("from cannot be {name}, which is what is looked up");
+            self.mistake(from_node?.span, owner, sentence);
+        }
+        let draft = TenantsDraft {
+            from,
+            file: Word { span: file_node?.span, text: file.clone() },
+            unknown: unknown.clone(),
+        };
+        let unknown = unknown.map_or(Unknown::Refuse, |tier| Unknown::Tier(tier.text));
+        Some((Tenants { from: name, file, unknown }, draft))
+    }
+
+    /// The tier of strangers, or nothing to refuse them.
+    fn unknown(&mut self, node: &Node) -> Option<Option<Word>> {
+        let owner = "tenants";
+        if let Kind::Scalar(scalar) = &node.kind {
+            if scalar.text == "refuse" {
+                return Some(None);
+            }
+            let found = self.described(node);
+            let sentence = format!("unknown cannot be {found}; write refuse or {{tier: free}}");
+            self.mistake(node.span, owner, sentence);
+            return None;
+        }
+        let fields = self.fields(node, "tenants.unknown", &UNKNOWN_FIELDS)?;
+        let node = self.required(&fields, "tenants.unknown", "tier", "free")?;
+        let text = self.text(node, "tenants.unknown", "tier")?;
+        if text.is_empty() || text.len() > TENANT_BYTES_MAX {
+            let sentence = format!("a tier's name has 1 to {TENANT_BYTES_MAX} bytes");
+            self.mistake(node.span, "tenants.unknown", sentence);
+            return None;
+        }
+        Some(Some(Word { span: node.span, text: text.to_owned() }))
+    }
+
+    fn headers(&mut self, node: &Node) -> Option<Vec<HeaderGeneration>> {
+        if matches!(&node.kind, Kind::Scalar(scalar) if scalar.text == "off") {
+            return Some(Vec::new());
+        }
+        let list = self.list(node, "", "headers")?;
+        if let [only] = list {
+            if matches!(&only.kind, Kind::Scalar(scalar) if scalar.text == "off") {
+                return Some(Vec::new());
+            }
+        }
+        let words = HeaderGeneration::ALL.map(|generation| (generation.name(), generation));
+        let mut generations: Vec<HeaderGeneration> = Vec::new();
+        for node in list {
+            let Some(generation) = self.one_of(node, "headers", "a generation", &words) else {
+                continue;
+            };
+            if generations.contains(&generation) {
+                let sentence = format!("{} is written twice", generation.name());
+                self.mistake(node.span, "headers", sentence);
+                continue;
+            }
+            if let Some(other) = generations.iter().find(|other| other.conflicts(generation)) {
+                let (one, other) = (generation.name(), other.name());
+                let sentence = format!(
+                    "headers: {other} and {one} write different things into one field; clients \
+                     will understand neither for certain"
+                );
+                self.warning(node.span, WarningCode::HeadersConflict, sentence);
+            }
+            generations.push(generation);
+        }
+        Some(generations)
+    }
+
+    fn descriptors(&mut self, node: &Node) -> Option<String> {
+        if !matches!(node.kind, Kind::Map(_)) {
+            return self.file(node, "", "descriptors");
+        }
+        let fields = self.fields(node, "descriptors", &DESCRIPTORS_FIELDS)?;
+        let path = self.required(&fields, "descriptors", "path", "./envoy/")?;
+        self.file(path, "descriptors", "path")
+    }
+
+    /// A stretch of time.
+    pub(super) fn duration(&mut self, node: &Node, owner: &str, field: &str) -> Option<Micros> {
+        let text = self.text(node, owner, field)?;
+        let time = text.parse().ok();
+        if time.is_none() {
+            let text = quoted(text);
+            let sentence = format!(
+                "{field} {text} is not a time; write for example 10ms, 90s, 5m or 1h"
+            );
+            self.mistake(node.span, owner, sentence);
+        }
+        time
+    }
+}
+
+/// Whether the text is a URL of one of the schemes with a host in it. Whoever dials it reads the
+/// rest; this is for slips of the pen.
+fn is_url(text: &str, schemes: &[&str]) -> bool {
+    let Some((scheme, rest)) = text.split_once("://") else { return false };
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or("");
+    let host = authority.rsplit('@').next().unwrap_or("");
+    let is_visible = !text.contains(|letter: char| letter.is_whitespace() || letter.is_control());
+    let (name, port) = match host.rsplit_once(':') {
+        Some((name, port)) if !port.contains(']') => (name, Some(port)),
+        _ => (host, None),
+    };
+    let port_is_good = port.is_none_or(|port| port.parse::<u16>().is_ok_and(|port| port > 0));
+    schemes.contains(&scheme) && !name.is_empty() && port_is_good && is_visible
+}
+
+/// A URL for a message: who logs in, and with what, is nobody's business.
+fn quoted_url(text: &str) -> String {
+    match text.rsplit_once('@') {
+        Some((_, host)) => quoted(&format!("…@{host}")),
+        None => quoted(text),
+    }
+}
+
+/// Reads `512MiB`, `1GB`, or a plain number of bytes.
+fn read_size(text: &str) -> Option<u64> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = text.split_at(digits);
+    let factor: u64 = match unit.strip_prefix(' ').unwrap_or(unit) {
+        "" | "B" => 1,
+        "KiB" => 1 << 10,
+        "MiB" => 1 << 20,
+        "GiB" => 1 << 30,
+        "TiB" => 1 << 40,
+        "kB" | "KB" => 1_000,
+        "MB" => 1_000_000,
+        "GB" => 1_000_000_000,
+        "TB" => 1_000_000_000_000,
+        _ => return None,
+    };
+    number.parse::<u64>().ok()?.checked_mul(factor)
+}

@@ -1,0 +1,298 @@
+//! Which of many sets of conditions hold for a request, without asking each.
+//!
+//! Every set is filed under the one of its conditions that fewest others share: a value, a path
+//! pattern, a host, a block of addresses, or the mere presence of an attribute. A request is looked
+//! up by what it carries, and only what is found that way is asked for its other conditions. So a
+//! request costs what the sets it nearly fulfils cost, not what the whole policy does.
+//!
+//! What must stay true: [`Index::matches`] hands out exactly the sets all of whose conditions hold, in
+//! the order in which they were given.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+use smallvec::SmallVec;
+
+use crate::address::{Cidr, masked};
+use crate::attribute::{AttributeId, Facts};
+use crate::condition::{Condition, HostPattern, Test, Word, canonical_host, canonical_method};
+use crate::hash::WordMap;
+use crate::path::{PathTree, Pattern};
+use crate::words::WordTable;
+
+/// Sets of conditions, filed.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Index {
+    /// Every set, whole.
+    sets: Vec<Vec<Condition>>,
+    /// Of every set what finding it does not prove.
+    rest: Vec<SmallVec<[Condition; 1]>>,
+    /// Sets that cannot be filed: they ask for nothing, or only for what is not there.
+    unfiled: Vec<u32>,
+    /// By attribute.
+    files: Vec<File>,
+}
+
+/// Everything filed under one attribute.
+#[derive(Clone, Debug, Default)]
+struct File {
+    /// Whether anything is.
+    is_used: bool,
+    present: Vec<u32>,
+    values: Words,
+    methods: Words,
+    hosts: Words,
+    below_hosts: Words,
+    paths: PathTree,
+    /// By length of the prefix, then by what it is.
+    blocks: Vec<(u8, WordMap<IpAddr, Vec<u32>>)>,
+}
+
+/// Sets filed under words.
+#[derive(Clone, Debug, Default)]
+struct Words {
+    table: WordTable,
+    lists: Vec<SmallVec<[u32; 4]>>,
+}
+
+/// Numbers of sets.
+pub(crate) type Found = SmallVec<[u32; 32]>;
+
+impl Index {
+    pub(crate) fn new(sets: Vec<Vec<Condition>>, attributes: usize) -> Self {
+        let popularity = Popularity::of(&sets);
+        let rarest: Vec<Option<usize>> = sets.iter().map(|set| popularity.rarest(set)).collect();
+        drop(popularity);
+        let mut index = Self { files: vec![File::default(); attributes], ..Self::default() };
+        for (number, (set, rarest)) in sets.iter().zip(rarest).enumerate() {
+            match rarest {
+                Some(rarest) => index.file(number as u32, &set[rarest]),
+                None => index.unfiled.push(number as u32),
+            }
+            let rest = set.iter().enumerate().filter(|(number, _)| Some(*number) != rarest);
+            index.rest.push(rest.map(|(_, condition)| condition.clone()).collect());
+        }
+        index.sets = sets;
+        index
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.sets.is_empty()
+    }
+
+    pub(crate) fn conditions(&self, set: usize) -> &[Condition] {
+        &self.sets[set]
+    }
+
+    /// The sets all of whose conditions hold, in order.
+    pub(crate) fn matches(&self, facts: &Facts<'_>) -> Found {
+        let mut found = Found::new();
+        self.find(facts, &mut found);
+        found.retain(|number| self.rest_holds(*number, facts));
+        found
+    }
+
+    /// How much work a request makes: sets to ask, and steps through the trees of paths.
+    pub(crate) fn work(&self, facts: &Facts<'_>) -> usize {
+        let mut found = Found::new();
+        let steps = self.find(facts, &mut found);
+        found.len() + steps
+    }
+
+    /// Finds the sets that may hold, in order, each once; which of them do,
+    /// [`Index::rest_holds`] tells. Answers how many steps through trees of paths it took.
+    pub(crate) fn find(&self, facts: &Facts<'_>, found: &mut Found) -> usize {
+        let mut steps = 0;
+        add_all(&self.unfiled, found);
+        for fact in facts.iter() {
+            let file = &self.files[fact.id.0 as usize];
+            if !file.is_used {
+                continue;
+            }
+            steps += file.look_up(fact.value, found);
+            if !file.blocks.is_empty() {
+                if let Some(address) = facts.address(fact.id) {
+                    file.look_up_address(address, found);
+                }
+            }
+        }
+        if found.len() > 1 {
+            found.sort_unstable();
+            found.dedup();
+        }
+        steps
+    }
+
+    /// Whether a set that was found holds.
+    #[inline]
+    pub(crate) fn rest_holds(&self, number: u32, facts: &Facts<'_>) -> bool {
+        self.rest[number as usize].iter().all(|condition| condition.holds(facts))
+    }
+
+    fn file(&mut self, number: u32, condition: &Condition) {
+        let file = &mut self.files[condition.attribute.0 as usize];
+        file.is_used = true;
+        match &condition.test {
+            Test::OneOf(words) => words.iter().for_each(|word| file.values.file(word, number)),
+            Test::Method(words) => words.iter().for_each(|word| file.methods.file(word, number)),
+            Test::Path(patterns) => {
+                patterns.iter().for_each(|pattern| file.paths.insert(pattern, number));
+            }
+            Test::Host(hosts) => {
+                for HostPattern { name, below } in hosts {
+                    let words = if *below { &mut file.below_hosts } else { &mut file.hosts };
+                    words.file(name, number);
+                }
+            }
+            Test::Cidr(blocks) => {
+                blocks.blocks().iter().for_each(|block| file.file_block(block, number));
+            }
+            Test::Present => file.present.push(number),
+            Test::Absent | Test::Not(_) => unreachable!("not a condition to file under"),
+        }
+    }
+}
+
+/// Adds numbers one by one: there is mostly one, and copying a slice costs as much as many.
+#[inline]
+fn add_all(numbers: &[u32], found: &mut Found) {
+    for number in numbers {
+        found.push(*number);
+    }
+}
+
+impl Words {
+    fn is_empty(&self) -> bool {
+        self.lists.is_empty()
+    }
+
+    fn file(&mut self, word: &[u8], number: u32) {
+        let next = self.lists.len() as u32;
+        let list = self.table.get_or_insert(0, word, next);
+        if list == next {
+            self.lists.push(SmallVec::new());
+        }
+        self.lists[list as usize].push(number);
+    }
+
+    #[inline]
+    fn look_up(&self, word: &[u8], found: &mut Found) {
+        if let Some(list) = self.table.get(0, word) {
+            add_all(&self.lists[list as usize], found);
+        }
+    }
+}
+
+impl File {
+    fn file_block(&mut self, block: &Cidr, number: u32) {
+        let length = block.prefix();
+        let place = self.blocks.partition_point(|(other, _)| *other < length);
+        if self.blocks.get(place).is_none_or(|(other, _)| *other != length) {
+            self.blocks.insert(place, (length, WordMap::default()));
+        }
+        self.blocks[place].1.entry(block.network()).or_default().push(number);
+    }
+
+    fn look_up(&self, value: &[u8], found: &mut Found) -> usize {
+        let mut steps = 0;
+        add_all(&self.present, found);
+        if !self.values.is_empty() {
+            self.values.look_up(value, found);
+        }
+        if !self.methods.is_empty() {
+            self.methods.look_up(&canonical_method(value), found);
+        }
+        if !self.paths.is_empty() {
+            steps = self.paths.find(value, |numbers| add_all(numbers, found));
+        }
+        if !self.hosts.is_empty() || !self.below_hosts.is_empty() {
+            self.look_up_host(&canonical_host(value), found);
+        }
+        steps
+    }
+
+    fn look_up_host(&self, host: &[u8], found: &mut Found) {
+        self.hosts.look_up(host, found);
+        if self.below_hosts.is_empty() {
+            return;
+        }
+        let dots = host.iter().enumerate().filter(|(place, byte)| **byte == b'.' && *place > 0);
+        for (place, _) in dots {
+            self.below_hosts.look_up(&host[place + 1..], found);
+        }
+    }
+
+    fn look_up_address(&self, address: IpAddr, found: &mut Found) {
+        let width = if address.is_ipv4() { 32 } else { 128 };
+        for (length, networks) in self.blocks.iter().take_while(|(length, _)| *length <= width) {
+            if let Some(filed) = networks.get(&masked(address, *length)) {
+                add_all(filed, found);
+            }
+        }
+    }
+}
+
+/// How many sets ask for the same thing.
+struct Popularity<'c> {
+    asked: HashMap<(AttributeId, Thing<'c>), u32>,
+}
+
+#[derive(PartialEq, Eq, Hash)]
+enum Thing<'c> {
+    Word(&'c Word),
+    Path(&'c Pattern),
+    Host(&'c HostPattern),
+    Block(Cidr),
+    Presence,
+}
+
+impl<'c> Popularity<'c> {
+    fn of(sets: &'c [Vec<Condition>]) -> Self {
+        let mut asked = HashMap::new();
+        for condition in sets.iter().flatten() {
+            for thing in things(&condition.test) {
+                *asked.entry((condition.attribute, thing)).or_insert(0) += 1;
+            }
+        }
+        Self { asked }
+    }
+
+    /// The condition to file a set under: the one that fewest others would be found by as well.
+    fn rarest(&self, conditions: &[Condition]) -> Option<usize> {
+        let ranked = conditions.iter().enumerate().filter_map(|(number, condition)| {
+            let rank = rank(&condition.test)?;
+            let shared = things(&condition.test)
+                .into_iter()
+                .filter_map(|thing| self.asked.get(&(condition.attribute, thing)))
+                .max();
+            Some((shared.copied().unwrap_or(0), rank, number))
+        });
+        ranked.min().map(|(_, _, number)| number)
+    }
+}
+
+/// Among equally shared conditions the one that strangers fulfil least often by chance comes
+/// first; `None` for what a request cannot be looked up by.
+fn rank(test: &Test) -> Option<u32> {
+    match test {
+        Test::OneOf(_) => Some(0),
+        Test::Path(patterns) if patterns.iter().any(Pattern::is_wordless) => None,
+        Test::Path(_) => Some(1),
+        Test::Host(_) => Some(2),
+        Test::Cidr(_) => Some(3),
+        Test::Method(_) => Some(4),
+        Test::Present => Some(5),
+        Test::Absent | Test::Not(_) => None,
+    }
+}
+
+fn things(test: &Test) -> Vec<Thing<'_>> {
+    match test {
+        Test::OneOf(words) | Test::Method(words) => words.iter().map(Thing::Word).collect(),
+        Test::Path(patterns) => patterns.iter().map(Thing::Path).collect(),
+        Test::Host(hosts) => hosts.iter().map(Thing::Host).collect(),
+        Test::Cidr(blocks) => blocks.blocks().iter().copied().map(Thing::Block).collect(),
+        Test::Present => vec![Thing::Presence],
+        Test::Absent | Test::Not(_) => Vec::new(),
+    }
+}

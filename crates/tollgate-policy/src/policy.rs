@@ -1,0 +1,475 @@
+//! A policy, and what it says of a request.
+//!
+//! The order in which a request is judged is fixed: first the block list, then the allow list, then
+//! whether its key is known, then the limits in the order they are written.
+
+use tollgate_core::{Cost, Limit, Quota};
+
+use crate::address::CountedText;
+use crate::attribute::{AttributeId, Attributes, Facts, is_secret};
+use crate::bounds::{POLICY_BYTES_MAX, TENANTS_BYTES_MAX};
+use crate::compile::{Changed, Compiled, Compiler};
+use crate::decode::{Decoder, Document, TenantsDraft};
+use crate::index::Found;
+use crate::lint::Lint;
+use crate::mistake::{Mistakes, Report, Source, Span, Warning, quoted};
+use crate::request::{Admission, Charge, Charges, Request, Scratch, Values};
+use crate::rule::{Asked, CostOf, Group, Rule};
+use crate::settings::Settings;
+use crate::tenants::{self, Tenancy, TenantTable};
+use crate::yaml;
+
+/// Everything a policy file says, checked, and indexed for matching.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    settings: Settings,
+    attributes: Attributes,
+    compiled: Compiled,
+    tenants: Option<Lookup>,
+    /// `client_ip`, if some limit counts by it.
+    counted_address: Option<AttributeId>,
+    warnings: Vec<Warning>,
+}
+
+/// How a request's tenant and tier are found.
+#[derive(Clone, Debug)]
+struct Lookup {
+    from: AttributeId,
+    tenant: AttributeId,
+    tier: AttributeId,
+    /// The tier of strangers; `None` refuses them.
+    unknown: Option<Box<str>>,
+    table: TenantTable,
+}
+
+/// Whose request it is.
+struct Owner<'p> {
+    /// What is different for its tenant.
+    changed: &'p [Changed],
+    /// It must show a key of the tenants file, and has not.
+    is_refused: bool,
+}
+
+impl Policy {
+    /// Reads a policy. `name` is what mistakes call the file. `read` fetches the text of a file that
+    /// the policy names, by the path written there; its error ends a sentence.
+    pub fn parse(
+        name: &str,
+        text: &str,
+        read: &mut dyn FnMut(&str) -> Result<String, String>,
+    ) -> Result<Self, Mistakes> {
+        let mut report = Report::default();
+        let source = Source::new(name, text);
+        let parts = parse_parts(&source, read, &mut report);
+        let warnings = report.finish()?;
+        let Parts { document, attributes, compiled, tenants } =
+            parts.expect("a policy without mistakes has all its parts");
+        let is_counted = |rule: &Rule| {
+            rule.per().iter().flat_map(|per| per.sources()).any(|source| source.name() == "client_ip")
+        };
+        let counted_address =
+            attributes.find("client_ip").filter(|_| compiled.rules.iter().any(is_counted));
+        Ok(Self {
+            settings: document.settings,
+            tenants,
+            counted_address,
+            attributes,
+            compiled,
+            warnings,
+        })
+    }
+
+    /// What is allowed and probably not meant, in the order of the text.
+    pub fn warnings(&self) -> &[Warning] {
+        &self.warnings
+    }
+
+    /// The part that is about the process.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// What is counted, in the order of the policy: one for each rate of each limit.
+    pub fn rules(&self) -> &[Rule] {
+        &self.compiled.rules
+    }
+
+    /// Every limit of the policy, each once; a charge names one by its index.
+    pub fn limits(&self) -> &[Limit] {
+        &self.compiled.limits
+    }
+
+    /// The rate of one of the [`limits`](Self::limits) as it was written; none for a concurrency
+    /// limit.
+    pub fn rate(&self, limit: usize) -> Option<Quota> {
+        self.compiled.rates[limit]
+    }
+
+    /// The names of all attributes the policy asks about, header names in small letters. A door
+    /// need not look for others.
+    pub fn attributes(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.attributes.names().map(|name| &**name)
+    }
+
+    /// How many keys the tenants file holds.
+    pub fn tenant_keys(&self) -> usize {
+        self.tenants.as_ref().map_or(0, |lookup| lookup.table.len())
+    }
+
+    /// What applies to a request.
+    ///
+    /// Nothing is allocated unless more than eight limits apply, a limit counts by more than four
+    /// attributes, or the request carries more than sixteen that the policy asks about.
+    pub fn admit<'p: 'r, 'r>(
+        &'p self,
+        request: &Request<'r>,
+        scratch: &'r mut Scratch,
+    ) -> Admission<'p, 'r> {
+        let mut facts = Facts::default();
+        let owner = self.learn(request, &mut facts);
+        if let Some(entry) = self.compiled.deny.find(&facts) {
+            return Admission::Blocked(entry);
+        }
+        if let Some(entry) = self.compiled.exempt.find(&facts) {
+            return Admission::Exempt(entry);
+        }
+        if owner.is_refused {
+            return Admission::UnknownKey;
+        }
+        let address = self.counted_address(&facts, &mut scratch.text);
+        let asked = Asked { facts: &facts, missing: request.missing, address };
+        // Charges are put where they will stay: moving them costs as much as finding them.
+        let mut admission = Admission::Charges(Charges::new());
+        if let Admission::Charges(charges) = &mut admission {
+            if let Err(bad_cost) = self.charge(&asked, request.cost, &owner, charges) {
+                return bad_cost;
+            }
+        }
+        admission
+    }
+
+    /// Adds what each limit that applies charges; fails if one cannot tell what the request costs.
+    #[inline]
+    fn charge<'p: 'r, 'r>(
+        &'p self,
+        asked: &Asked<'_, 'r>,
+        caller: Cost,
+        owner: &Owner<'p>,
+        charges: &mut Charges<'p, 'r>,
+    ) -> Result<(), Admission<'p, 'r>> {
+        let Compiled { index, groups, rules, .. } = &self.compiled;
+        let mut found = Found::new();
+        index.find(asked.facts, &mut found);
+        for &number in &found {
+            let group = &groups[number as usize];
+            if !index.rest_holds(number, asked.facts) {
+                continue;
+            }
+            let Some(cost) = group.cost.of(asked.facts, caller) else {
+                return Err(self.bad_cost(group, asked.facts));
+            };
+            for rule_index in group.rules() {
+                let rule = &rules[rule_index];
+                let limit = owner.limit(rule_index, rule, asked.facts);
+                charges.push(Charge { rule, rule_index, limit, values: Values::new(), cost });
+                let is_counted = charges
+                    .last_mut()
+                    .is_some_and(|charge| group.values(asked, &mut charge.values).is_ok());
+                if !is_counted {
+                    charges.pop();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn bad_cost<'p, 'r>(&'p self, group: &Group, facts: &Facts<'r>) -> Admission<'p, 'r> {
+        let CostOf::Attribute(attribute) = &group.cost else {
+            unreachable!("only what a request says can be no cost")
+        };
+        Admission::BadCost {
+            rule: &self.compiled.rules[group.first_rule as usize],
+            attribute: self.attributes.name(*attribute),
+            value: facts.value(*attribute).unwrap_or_default(),
+        }
+    }
+
+    /// For every rule whether it applies to a request, and why not if it does not.
+    pub fn explain(&self, request: &Request<'_>) -> Vec<Explanation<'_>> {
+        let mut text = CountedText::EMPTY;
+        let mut facts = Facts::default();
+        let owner = self.learn(request, &mut facts);
+        let overall = self.why_none(&facts, &owner);
+        let address = self.counted_address(&facts, &mut text);
+        let asked = Asked { facts: &facts, missing: request.missing, address };
+        let mut explanations = Vec::with_capacity(self.compiled.rules.len());
+        for (number, group) in self.compiled.groups.iter().enumerate() {
+            let standing = match &overall {
+                Some(reason) => Err(reason.clone()),
+                None => self.standing(number, &asked, request.cost),
+            };
+            for rule_index in group.rules() {
+                let rule = &self.compiled.rules[rule_index];
+                let standing = match &standing {
+                    Ok((values, cost)) => Standing::Applies {
+                        limit: owner.limit(rule_index, rule, &facts),
+                        values: values.clone(),
+                        cost: *cost,
+                    },
+                    Err(reason) => Standing::DoesNotApply(reason.clone()),
+                };
+                explanations.push(Explanation { rule, rule_index, standing });
+            }
+        }
+        explanations
+    }
+
+    /// How much work finding the limits of a request is, in steps. For tests of the index: a
+    /// promise about time that can be held without a clock.
+    #[doc(hidden)]
+    pub fn work(&self, request: &Request<'_>) -> usize {
+        let mut facts = Facts::default();
+        self.learn(request, &mut facts);
+        let Compiled { index, exempt, deny, .. } = &self.compiled;
+        [index, &exempt.index, &deny.index].iter().map(|index| index.work(&facts)).sum()
+    }
+
+    /// The same as [`Policy::admit`] finds, by asking every limit. For tests of the index.
+    #[doc(hidden)]
+    pub fn rules_by_asking_each(&self, request: &Request<'_>) -> Vec<usize> {
+        let explanations = self.explain(request).into_iter();
+        let applies = explanations.filter(|explanation| {
+            matches!(explanation.standing, Standing::Applies { .. })
+        });
+        applies.map(|explanation| explanation.rule_index).collect()
+    }
+
+    /// Gathers the attributes of a request that the policy asks about, and finds out whose it is.
+    fn learn<'p: 'r, 'r>(&'p self, request: &Request<'r>, facts: &mut Facts<'r>) -> Owner<'p> {
+        let Some(lookup) = &self.tenants else {
+            self.add_sent(request, facts, |_| true);
+            return Owner { changed: &[], is_refused: false };
+        };
+        // Who the caller is was looked up, so that it cannot be claimed.
+        self.add_sent(request, facts, |id| id != lookup.tenant && id != lookup.tier);
+        let owner = facts.value(lookup.from).and_then(|key| lookup.table.find(key));
+        let mut tier = lookup.unknown.as_deref();
+        let mut changed: &[Changed] = &[];
+        if let Some(owner) = owner {
+            facts.add(lookup.tenant, lookup.table.tenant(owner).as_bytes());
+            tier = lookup.table.tier(owner).or(tier);
+            let variant = lookup.table.variant(owner);
+            let overrides = variant.and_then(|variant| self.compiled.overrides.get(&variant));
+            changed = overrides.map_or(&[], |changed| &**changed);
+        }
+        if let Some(tier) = tier {
+            facts.add(lookup.tier, tier.as_bytes());
+        }
+        Owner { changed, is_refused: owner.is_none() && lookup.unknown.is_none() }
+    }
+
+    fn add_sent<'a>(
+        &self,
+        request: &Request<'a>,
+        facts: &mut Facts<'a>,
+        wanted: impl Fn(AttributeId) -> bool,
+    ) {
+        for (name, value) in request.attributes {
+            if let Some(id) = self.attributes.find(name).filter(|id| wanted(*id)) {
+                facts.add(id, value);
+            }
+        }
+    }
+
+    /// The text by which the client's address is counted, if that is not the one that was sent.
+    fn counted_address<'r>(
+        &self,
+        facts: &Facts<'_>,
+        scratch: &'r mut CountedText,
+    ) -> Option<(AttributeId, &'r [u8])> {
+        let id = self.counted_address?;
+        // IPv4 in its usual form is counted as it is.
+        let _ = facts.value(id).filter(|value| value.contains(&b':'))?;
+        scratch.write(facts.address(id)?, self.settings.client_ip.ipv6_prefix);
+        Some((id, scratch.as_bytes()))
+    }
+
+    /// Why no limit applies, if that is so.
+    fn why_none(&self, facts: &Facts<'_>, owner: &Owner<'_>) -> Option<String> {
+        if let Some(entry) = self.compiled.deny.find(facts) {
+            return Some(format!("the request is denied by {} ({})", entry.text(), entry.place()));
+        }
+        if let Some(entry) = self.compiled.exempt.find(facts) {
+            return Some(format!("the request is exempt by {} ({})", entry.text(), entry.place()));
+        }
+        let refused = "the request is refused: it carries no key of the tenants file";
+        owner.is_refused.then(|| refused.to_owned())
+    }
+
+    /// Whom a limit counts a request for and at what cost, or why it does not apply.
+    fn standing(
+        &self,
+        number: usize,
+        asked: &Asked<'_, '_>,
+        cost: Cost,
+    ) -> Result<(Vec<ExplainedValue>, Cost), String> {
+        let facts = asked.facts;
+        for condition in self.compiled.index.conditions(number) {
+            if !condition.holds(facts) {
+                let secret = self.is_secret(condition.attribute);
+                return Err(condition.why_not(facts, &self.attributes, secret));
+            }
+        }
+        let group = &self.compiled.groups[number];
+        let mut values = Values::new();
+        group.values(asked, &mut values).map_err(|lacking| {
+            let sources = group.per[lacking].sources().iter();
+            let names: Vec<&str> = sources.map(|source| source.name()).collect();
+            format!("the request has no {}, which it counts by", names.join(" or "))
+        })?;
+        let Some(cost) = group.cost.of(facts, cost) else {
+            return Err("what it says it costs is not a cost: the request is refused".to_owned());
+        };
+        let explained = values.iter().zip(group.per.iter()).map(|(value, per)| {
+            let source = &per.sources()[usize::from(value.source)];
+            let bytes = value.bytes.map(<[u8]>::to_vec);
+            ExplainedValue { attribute: source.name().to_owned(), bytes, secret: value.secret }
+        });
+        Ok((explained.collect(), cost))
+    }
+
+    fn is_secret(&self, id: AttributeId) -> bool {
+        let is_key = self.tenants.as_ref().is_some_and(|lookup| lookup.from == id);
+        is_key || is_secret(self.attributes.name(id))
+    }
+}
+
+impl Owner<'_> {
+    /// The limit a rule puts to this request.
+    #[inline]
+    fn limit(&self, rule_index: usize, rule: &Rule, facts: &Facts<'_>) -> usize {
+        let changed = self.changed.iter().find(|changed| changed.rule as usize == rule_index);
+        changed.map_or_else(|| rule.limit.pick(facts), |changed| changed.limit) as usize
+    }
+}
+
+/// What one rule says of a request.
+#[derive(Clone, Debug)]
+pub struct Explanation<'p> {
+    /// The rule.
+    pub rule: &'p Rule,
+    /// Which of [`Policy::rules`] that is.
+    pub rule_index: usize,
+    /// Whether it applies.
+    pub standing: Standing,
+}
+
+/// Whether a rule applies to a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It does.
+    Applies {
+        /// How much is allowed: which of [`Policy::limits`].
+        limit: usize,
+        /// Whom it is counted for.
+        values: Vec<ExplainedValue>,
+        /// What the request costs.
+        cost: Cost,
+    },
+    /// It does not, for this reason.
+    DoesNotApply(String),
+}
+
+/// One of the values a request is counted by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExplainedValue {
+    /// The attribute it was taken from; the first of those tried if there is none.
+    pub attribute: String,
+    /// The value, or nothing if the request has none.
+    pub bytes: Option<Vec<u8>>,
+    /// Whether it must be shown as a hash only.
+    pub secret: bool,
+}
+
+/// What a policy is put together from.
+struct Parts {
+    document: Document,
+    attributes: Attributes,
+    compiled: Compiled,
+    tenants: Option<Lookup>,
+}
+
+/// Nothing if the text could not even be read; otherwise parts that are complete if the report is
+/// clean.
+fn parse_parts(
+    source: &Source<'_>,
+    read: &mut dyn FnMut(&str) -> Result<String, String>,
+    report: &mut Report,
+) -> Option<Parts> {
+    if source.text.len() > POLICY_BYTES_MAX {
+        let sentence = too_long("the policy", source.text.len(), POLICY_BYTES_MAX);
+        report.mistake(source, Span::START, sentence);
+        return None;
+    }
+    let root = yaml::read(source, report).ok()?;
+    let mut decoder = Decoder::new(source, report);
+    let mut document = decoder.document(&root);
+    let mut attributes = decoder.attributes;
+    let Some(draft) = document.tenants.take() else {
+        if document.has_tenants {
+            // Without knowing the tiers, more would be called a mistake than is one.
+            return None;
+        }
+        let compiled = finish(source, report, &attributes, &mut document, None);
+        return Some(Parts { document, attributes, compiled, tenants: None });
+    };
+    let text = read_tenants(source, &draft, read, report)?;
+    let text = Source::secret(&draft.file.text, &text);
+    let file = tenants::read(&text, report);
+    let (tenant, tier) = (attributes.intern("tenant"), attributes.intern("tier"));
+    let tenancy = Tenancy { draft: &draft, file: &file, source: &text };
+    let compiled = finish(source, report, &attributes, &mut document, Some(tenancy));
+    let unknown = tenancy.strangers().map(Box::from);
+    let tenants = Some(Lookup { from: draft.from, tenant, tier, unknown, table: file.table });
+    Some(Parts { document, attributes, compiled, tenants })
+}
+
+fn finish(
+    policy: &Source<'_>,
+    report: &mut Report,
+    attributes: &Attributes,
+    document: &mut Document,
+    tenants: Option<Tenancy<'_>>,
+) -> Compiled {
+    if report.is_clean() {
+        Lint { policy, report, attributes, document, tenants }.look();
+    }
+    Compiler::new(policy, report, attributes, tenants).compile(document)
+}
+
+fn read_tenants(
+    source: &Source<'_>,
+    draft: &TenantsDraft,
+    read: &mut dyn FnMut(&str) -> Result<String, String>,
+    report: &mut Report,
+) -> Option<String> {
+    let file = &draft.file;
+    let text = match read(&file.text) {
+        Ok(text) => text,
+        Err(error) => {
+            let sentence = format!("tenants: {} cannot be read: {error}", quoted(&file.text));
+            report.mistake(source, file.span, sentence);
+            return None;
+        }
+    };
+    if text.len() > TENANTS_BYTES_MAX {
+        let name = format!("tenants: {}", quoted(&file.text));
+        report.mistake(source, file.span, too_long(&name, text.len(), TENANTS_BYTES_MAX));
+        return None;
+    }
+    Some(text)
+}
+
+fn too_long(what: &str, bytes: usize, most: usize) -> String {
+    format!("{what} is {} MiB long; the most is {} MiB", bytes.div_ceil(1 << 20), most >> 20)
+}

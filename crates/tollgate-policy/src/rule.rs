@@ -1,0 +1,256 @@
+//! What a policy says of one limit.
+
+use std::fmt;
+use std::sync::Arc;
+
+use tollgate_core::{Algorithm, Cost, Value};
+
+use crate::attribute::{AttributeId, Facts};
+use crate::mistake::Place;
+use crate::request::{Missing, Values};
+use crate::select::Select;
+
+/// One thing that is counted: a limit, or one of the several rates of a limit.
+#[derive(Clone, Debug)]
+pub struct Rule {
+    pub(crate) name: Arc<str>,
+    pub(crate) algorithm: Algorithm,
+    pub(crate) mode: Mode,
+    pub(crate) count_denied: bool,
+    pub(crate) on_store_failure: OnStoreFailure,
+    pub(crate) per: Arc<[Per]>,
+    pub(crate) place: Box<Place>,
+    /// Which of the policy's limits.
+    pub(crate) limit: Select<u32>,
+}
+
+impl Rule {
+    /// Its name in answers: `api`, and `api#2` for the second rate of `api`.
+    pub fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    /// The name as the policy writes it: `api` for `api#2` as well.
+    pub fn limit_name(&self) -> &str {
+        // Only we write the sign: no name in a policy holds it.
+        self.name.split_once('#').map_or(&self.name, |(name, _)| name)
+    }
+
+    /// How it counts.
+    pub fn algorithm(&self) -> Algorithm {
+        self.algorithm
+    }
+
+    /// Whether its denials count.
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// Whether a denied request is charged all the same.
+    pub fn count_denied(&self) -> bool {
+        self.count_denied
+    }
+
+    /// What to answer when the store cannot.
+    pub fn on_store_failure(&self) -> OnStoreFailure {
+        self.on_store_failure
+    }
+
+    /// What it counts by, in order; empty for one count over everybody.
+    pub fn per(&self) -> &[Per] {
+        &self.per
+    }
+
+    /// Where it is written.
+    pub fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// Which of [`Policy::limits`](crate::Policy::limits) it may put to a request, in order, each
+    /// once: one, or several if it goes by tier or by the value of an attribute. Overrides of
+    /// single tenants are not among them.
+    pub fn limits(&self) -> Vec<usize> {
+        let mut limits: Vec<usize> =
+            self.limit.amounts().into_iter().map(|limit| limit as usize).collect();
+        limits.sort_unstable();
+        limits.dedup();
+        limits
+    }
+}
+
+/// Whether a limit's denials count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// They do.
+    #[default]
+    Enforce,
+    /// It decides and counts, and never denies.
+    Shadow,
+}
+
+impl Mode {
+    /// Its name in a policy.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Enforce => "enforce",
+            Self::Shadow => "shadow",
+        }
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// What a limit answers when the store fails.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum OnStoreFailure {
+    /// Let the request through.
+    Allow,
+    /// Refuse it.
+    Deny,
+    /// Enforce this node's share in its own memory.
+    #[default]
+    Local,
+}
+
+impl OnStoreFailure {
+    /// Its name in a policy.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Allow => "allow",
+            Self::Deny => "deny",
+            Self::Local => "local",
+        }
+    }
+}
+
+impl fmt::Display for OnStoreFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// One thing a limit counts by: an attribute, or the first of several that is there.
+#[derive(Clone, Debug)]
+pub struct Per {
+    pub(crate) sources: Vec<Source>,
+    /// Whether it is for us to say that a request has none, not for the caller: then all who have
+    /// none count as one, whatever door they came through.
+    pub(crate) always_shared: bool,
+}
+
+impl Per {
+    /// The attributes, in the order they are tried; one unless `first` was written.
+    pub fn sources(&self) -> &[Source] {
+        &self.sources
+    }
+
+    #[inline]
+    fn value<'r>(&self, asked: &Asked<'_, 'r>) -> Option<Value<'r>> {
+        for (number, source) in self.sources.iter().enumerate() {
+            if let Some(bytes) = asked.value(source.id) {
+                let secret = source.secret;
+                return Some(Value { bytes: Some(bytes), source: number as u8, secret });
+            }
+        }
+        let is_shared = self.always_shared || asked.missing == Missing::Shared;
+        is_shared.then_some(Value { bytes: None, source: 0, secret: false })
+    }
+}
+
+/// An attribute that a limit may count by.
+#[derive(Clone, Debug)]
+pub struct Source {
+    pub(crate) name: Arc<str>,
+    pub(crate) id: AttributeId,
+    pub(crate) secret: bool,
+}
+
+impl Source {
+    /// The attribute's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether its values must be shown and stored as a hash only: headers, cookies and API keys.
+    pub fn is_secret(&self) -> bool {
+        self.secret
+    }
+}
+
+/// The rules of one limit: they apply together, to the same values, at the same cost.
+#[derive(Clone, Debug)]
+pub(crate) struct Group {
+    pub(crate) first_rule: u32,
+    pub(crate) rules: u32,
+    /// Limits that count by the same attributes share it.
+    pub(crate) per: Arc<[Per]>,
+    pub(crate) cost: CostOf,
+}
+
+impl Group {
+    pub(crate) fn rules(&self) -> std::ops::Range<usize> {
+        let first = self.first_rule as usize;
+        first..first + self.rules as usize
+    }
+
+    /// Whom a request is counted for; the number of the `per` that the request lacks if it is not
+    /// counted at all.
+    #[inline]
+    pub(crate) fn values<'r>(
+        &self,
+        asked: &Asked<'_, 'r>,
+        values: &mut Values<'r>,
+    ) -> Result<(), usize> {
+        for (number, per) in self.per.iter().enumerate() {
+            values.push(per.value(asked).ok_or(number)?);
+        }
+        Ok(())
+    }
+}
+
+/// A request, by what it is counted.
+pub(crate) struct Asked<'f, 'r> {
+    pub(crate) facts: &'f Facts<'r>,
+    pub(crate) missing: Missing,
+    /// The text by which the client's address is counted, if that is not the one that was sent.
+    pub(crate) address: Option<(AttributeId, &'r [u8])>,
+}
+
+impl<'r> Asked<'_, 'r> {
+    #[inline]
+    fn value(&self, id: AttributeId) -> Option<&'r [u8]> {
+        match self.address {
+            Some((address, text)) if address == id => Some(text),
+            _ => self.facts.value(id),
+        }
+    }
+}
+
+/// What a request costs under a limit.
+#[derive(Clone, Debug)]
+pub(crate) enum CostOf {
+    Caller,
+    Policy(Select<Cost>),
+    Attribute(AttributeId),
+}
+
+impl CostOf {
+    /// The cost; nothing if the request says something that is not a cost.
+    #[inline]
+    pub(crate) fn of(&self, facts: &Facts<'_>, caller: Cost) -> Option<Cost> {
+        match self {
+            // Whoever only looks is not charged, whatever the limit would charge.
+            _ if caller == Cost::PEEK => Some(caller),
+            Self::Caller => Some(caller),
+            Self::Policy(select) => Some(select.pick(facts)),
+            Self::Attribute(attribute) => match facts.value(*attribute) {
+                None => Some(Cost::ONE),
+                Some(value) => std::str::from_utf8(value).ok()?.parse().ok(),
+            },
+        }
+    }
+}

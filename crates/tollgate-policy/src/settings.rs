@@ -1,0 +1,227 @@
+//! The part of a policy that is about the process rather than about requests.
+
+use std::net::SocketAddr;
+
+use tollgate_core::Micros;
+
+use crate::address::Cidr;
+
+/// Where to listen, what to stand in front of, where to keep states, and what to tell clients.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Settings {
+    /// `listen`.
+    pub listen: Listen,
+    /// `upstream`: where the gateway sends what it lets through, as an `http` or `https` URL.
+    pub upstream: Option<String>,
+    /// `store`.
+    pub store: Store,
+    /// `client_ip`.
+    pub client_ip: ClientIp,
+    /// `tenants`.
+    pub tenants: Option<Tenants>,
+    /// `headers`, in the order written; empty for `off`.
+    pub headers: Vec<HeaderGeneration>,
+    /// `descriptors`: the folder with files of Envoy's rate limit service.
+    pub descriptors: Option<String>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            listen: Listen::default(),
+            upstream: None,
+            store: Store::default(),
+            client_ip: ClientIp::default(),
+            tenants: None,
+            headers: vec![HeaderGeneration::Draft11, HeaderGeneration::XRateLimit],
+            descriptors: None,
+        }
+    }
+}
+
+/// The addresses of the doors.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Listen {
+    /// Whether the policy has a `listen` section. If it has, a door that is not named there stays
+    /// closed; if it has none, the server opens what it opens by default.
+    pub is_written: bool,
+    /// Decisions over HTTP.
+    pub http: Option<Listener>,
+    /// Envoy's rate limit service.
+    pub grpc: Option<Listener>,
+    /// Dashboard, metrics, health and the admin API.
+    pub admin: Option<Listener>,
+    /// The reverse proxy.
+    pub gateway: Option<Listener>,
+    /// The Redis protocol.
+    pub resp: Option<Listener>,
+}
+
+/// One door.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Listener {
+    /// Address and port.
+    pub address: SocketAddr,
+    /// Certificates, if it speaks TLS.
+    pub tls: Option<Tls>,
+    /// The file that holds the token callers must show.
+    pub token_file: Option<String>,
+}
+
+/// The PEM files of a listener, as the policy names them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Tls {
+    /// The certificate chain.
+    pub cert: String,
+    /// Its private key.
+    pub key: String,
+    /// Who signs the certificates of clients; without it clients need none.
+    pub client_ca: Option<String>,
+}
+
+/// Where states are kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Store {
+    /// In this process.
+    Memory(MemoryStore),
+    /// In Redis or Valkey.
+    Redis(RedisStore),
+}
+
+impl Default for Store {
+    fn default() -> Self {
+        Self::Memory(MemoryStore::default())
+    }
+}
+
+/// The embedded store.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MemoryStore {
+    /// How much memory it may take; the store's own default if not said.
+    pub max_bytes: Option<u64>,
+    /// The file in which states survive a restart.
+    pub snapshot: Option<String>,
+}
+
+/// A store in Redis or Valkey.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RedisStore {
+    /// Which servers.
+    pub servers: RedisServers,
+    /// How long a check may take: 10 ms unless said, since Envoy gives up after 20.
+    pub timeout: Micros,
+    /// What every key begins with: `tollgate` unless said.
+    pub prefix: String,
+}
+
+impl RedisStore {
+    pub(crate) fn at(servers: RedisServers) -> Self {
+        Self { servers, timeout: Micros::from_millis(10), prefix: "tollgate".to_owned() }
+    }
+}
+
+/// How the servers of a Redis store are found; each is a `redis` or `rediss` URL.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RedisServers {
+    /// One server.
+    Single(String),
+    /// Some nodes of a Cluster.
+    Cluster(Vec<String>),
+    /// The master that Sentinels agree on.
+    Sentinel {
+        /// Its name.
+        master: String,
+        /// The Sentinels.
+        nodes: Vec<String>,
+    },
+}
+
+/// How a client's address is found and counted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ClientIp {
+    /// Whose `X-Forwarded-For` is believed; nobody's unless said.
+    pub trusted_proxies: Vec<Cidr>,
+    /// How many bits of an IPv6 address tell clients apart. [`Policy::admit`](crate::Policy::admit)
+    /// sees to it; a door hands in the whole address, which conditions are tested on.
+    pub ipv6_prefix: u8,
+}
+
+impl Default for ClientIp {
+    fn default() -> Self {
+        Self { trusted_proxies: Vec::new(), ipv6_prefix: 56 }
+    }
+}
+
+/// Who the caller is, by an API key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Tenants {
+    /// The attribute that carries the key.
+    pub from: String,
+    /// The file of keys, as the policy names it.
+    pub file: String,
+    /// What a key outside the file, or none at all, means.
+    pub unknown: Unknown,
+}
+
+/// What a request without a known key is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unknown {
+    /// Refused; also if the policy does not say.
+    Refuse,
+    /// Of this tier, and of no tenant.
+    Tier(String),
+}
+
+/// A generation of rate limit fields.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum HeaderGeneration {
+    /// `draft-11`: `RateLimit-Policy` and `RateLimit` as structured lists.
+    Draft11,
+    /// `x-ratelimit`.
+    XRateLimit,
+    /// `draft-07`: `RateLimit` as one dictionary.
+    Draft07,
+    /// `draft-06`: three fields and `RateLimit-Policy`.
+    Draft06,
+    /// `draft-03`: three fields.
+    Draft03,
+}
+
+impl HeaderGeneration {
+    /// All of them, newest first.
+    pub const ALL: [Self; 5] =
+        [Self::Draft11, Self::XRateLimit, Self::Draft07, Self::Draft06, Self::Draft03];
+
+    /// Its name in a policy.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Draft11 => "draft-11",
+            Self::XRateLimit => "x-ratelimit",
+            Self::Draft07 => "draft-07",
+            Self::Draft06 => "draft-06",
+            Self::Draft03 => "draft-03",
+        }
+    }
+
+    /// Whether two generations write different things into one field. `RateLimit-Policy` is a
+    /// list of names in the newest and of numbers in the others; `RateLimit-Limit` lists its
+    /// windows in the oldest only.
+    pub(crate) const fn conflicts(self, other: Self) -> bool {
+        matches!(
+            (self, other),
+            (Self::Draft11, Self::Draft07 | Self::Draft06)
+                | (Self::Draft07 | Self::Draft06, Self::Draft11)
+                | (Self::Draft06, Self::Draft03)
+                | (Self::Draft03, Self::Draft06)
+        )
+    }
+}

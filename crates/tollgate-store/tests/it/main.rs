@@ -1,0 +1,8 @@
+//! What tollgate-store promises, tested through its public surface.
+
+mod bounds;
+mod concurrency;
+mod conformance;
+mod model;
+mod snapshot;
+mod support;

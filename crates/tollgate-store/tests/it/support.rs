@@ -1,0 +1,204 @@
+//! What the tests share: stores on a clock that stands still, limits, keys, and random numbers that
+//! are the same in every run.
+
+use tollgate_core::{
+    Algorithm, Align, Cost, Decision, Key, Limit, Micros, Quota, Timestamp, Value,
+};
+use tollgate_store::{Charge, Clock, Enrolled, MemoryStore, Mode, Receipt, Taken, WhenFull};
+
+/// Some time in 2025.
+pub(crate) const START: Timestamp = Timestamp::from_micros(1_760_000_000_000_000);
+
+/// A store under test, and the clock it goes by.
+pub(crate) struct Subject {
+    pub(crate) store: MemoryStore,
+    pub(crate) clock: Clock,
+}
+
+/// One charge as a test asks for it. It owns its key, which a [`Charge`] borrows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Order {
+    pub(crate) key: u64,
+    pub(crate) limit: Enrolled,
+    pub(crate) cost: Cost,
+    pub(crate) mode: Mode,
+    pub(crate) count_denied: bool,
+    pub(crate) when_full: WhenFull,
+}
+
+impl Subject {
+    /// A store in memory with room for everything a test keeps in it.
+    pub(crate) fn in_memory() -> Self {
+        Self::of_size(16 << 20)
+    }
+
+    /// A store in memory that is held to `max_bytes`.
+    pub(crate) fn of_size(max_bytes: usize) -> Self {
+        let clock = Clock::manual(START);
+        let store = MemoryStore::with_max_bytes(clock.clone(), max_bytes).expect("a few megabytes");
+        Self { store, clock }
+    }
+
+    pub(crate) fn enroll(&self, limit: Limit) -> Enrolled {
+        self.store.enroll(limit).expect("a handful of limits")
+    }
+
+    pub(crate) fn take_one(&self, order: &Order) -> Taken {
+        order.with_charge(|charge| self.store.take_one(charge))
+    }
+
+    /// Takes all of `orders` or none.
+    pub(crate) fn take(&self, orders: &[Order]) -> Vec<Taken> {
+        with_charges(orders, |charges| self.store.take(charges).into_vec())
+    }
+
+    /// Takes each of `orders` on its own.
+    pub(crate) fn take_each(&self, orders: &[Order], answer: impl FnMut(Taken)) {
+        with_charges(orders, |charges| self.store.take_each(charges, answer));
+    }
+
+    /// What one order is told.
+    pub(crate) fn decide(&self, order: &Order) -> Decision {
+        *self.take_one(order).decision().expect("there is room")
+    }
+
+    /// What one order is told, and what gives it back.
+    pub(crate) fn charge(&self, order: &Order) -> Receipt {
+        let taken = self.take_one(order);
+        taken.receipt().unwrap_or_else(|| panic!("nothing was charged: {taken:?}"))
+    }
+
+    /// The figures of a key, without a trace.
+    pub(crate) fn peek(&self, order: &Order) -> Decision {
+        self.decide(&order.costing(0))
+    }
+
+    /// What is left of a key.
+    pub(crate) fn remaining(&self, order: &Order) -> u32 {
+        self.peek(order).remaining
+    }
+
+    pub(crate) fn reset(&self, key: u64) -> bool {
+        self.store.reset(&Key { limit: NAME, values: &[Value::new(&key.to_le_bytes())] })
+    }
+
+    pub(crate) fn advance(&self, by: Micros) {
+        self.clock.advance(by);
+    }
+}
+
+/// The name under which every test limit has its keys.
+const NAME: &str = "limit";
+
+impl Order {
+    /// One unit of an enforced limit.
+    pub(crate) fn new(key: u64, limit: Enrolled) -> Self {
+        Self {
+            key,
+            limit,
+            cost: Cost::ONE,
+            mode: Mode::Enforce,
+            count_denied: false,
+            when_full: WhenFull::Admit,
+        }
+    }
+
+    pub(crate) fn costing(self, units: u32) -> Self {
+        Self { cost: Cost::new(units), ..self }
+    }
+
+    /// Everything the limit holds.
+    pub(crate) fn costing_all(self) -> Self {
+        self.costing(self.limit.limit().capacity())
+    }
+
+    pub(crate) fn in_shadow(self) -> Self {
+        Self { mode: Mode::Shadow, ..self }
+    }
+
+    pub(crate) fn counting_denied(self) -> Self {
+        Self { count_denied: true, ..self }
+    }
+
+    pub(crate) fn refused_when_full(self) -> Self {
+        Self { when_full: WhenFull::Refuse, ..self }
+    }
+
+    pub(crate) fn with_charge<T>(&self, give: impl FnOnce(&Charge<'_>) -> T) -> T {
+        give(&self.charge(&[Value::new(&self.key.to_le_bytes())]))
+    }
+
+    fn charge<'a>(&'a self, values: &'a [Value<'a>]) -> Charge<'a> {
+        let Self { limit, cost, mode, count_denied, when_full, .. } = self;
+        Charge {
+            key: Key { limit: NAME, values },
+            limit,
+            cost: *cost,
+            mode: *mode,
+            count_denied: *count_denied,
+            when_full: *when_full,
+        }
+    }
+}
+
+fn with_charges<T>(orders: &[Order], give: impl FnOnce(&[Charge<'_>]) -> T) -> T {
+    let keys: Vec<[u8; 8]> = orders.iter().map(|order| order.key.to_le_bytes()).collect();
+    let values: Vec<[Value<'_>; 1]> = keys.iter().map(|key| [Value::new(key)]).collect();
+    let charges: Vec<Charge<'_>> =
+        orders.iter().zip(&values).map(|(order, values)| order.charge(values)).collect();
+    give(&charges)
+}
+
+/// A limit of `count` units a minute; a bucket or queue holds that much, a lease ends after that
+/// time.
+pub(crate) fn limit_of(algorithm: Algorithm, count: u32) -> Limit {
+    limit_over(algorithm, count, Micros::from_secs(60))
+}
+
+/// A limit of `count` units a period.
+pub(crate) fn limit_over(algorithm: Algorithm, count: u32, period: Micros) -> Limit {
+    let quota = Quota::new(count, period).expect("a period that is allowed");
+    let limit = match algorithm {
+        Algorithm::SlidingWindow => Ok(Limit::sliding_window(quota)),
+        Algorithm::TokenBucket => Limit::token_bucket(quota, count),
+        Algorithm::LeakyBucket => Limit::leaky_bucket(quota, count, None),
+        Algorithm::FixedWindow => Ok(Limit::fixed_window(quota, Align::Key)),
+        Algorithm::SlidingLog => Limit::sliding_log(quota),
+        Algorithm::Concurrency => Limit::concurrency(count, period),
+    };
+    limit.expect("a modest limit")
+}
+
+/// Whether a limit of this algorithm keeps a log.
+pub(crate) fn is_logged(algorithm: Algorithm) -> bool {
+    matches!(algorithm, Algorithm::SlidingLog | Algorithm::Concurrency)
+}
+
+/// Random numbers that are the same in every run: xorshift.
+pub(crate) struct Rng(u64);
+
+impl Rng {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self((seed + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15))
+    }
+
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    /// A number below `bound`, which is not zero.
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+
+    pub(crate) fn one_in(&mut self, many: u64) -> bool {
+        self.below(many) == 0
+    }
+
+    pub(crate) fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
+        choices[self.below(choices.len() as u64) as usize]
+    }
+}

@@ -1,0 +1,244 @@
+//! Asks the policy what applies and the store what is left.
+
+use std::error;
+use std::fmt;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use smallvec::SmallVec;
+use tollgate_core::{Algorithm, Key};
+use tollgate_policy::{Admission, Charges, Mistakes, Mode, OnStoreFailure, Policy, Request};
+use tollgate_policy::{Rule, Scratch};
+use tollgate_store::{Charge, Clock, Enrolled, MemoryStore, Receipt, TooManyLimits, Unreservable};
+use tollgate_store::{Taken, WhenFull};
+
+use crate::verdict::{Entry, Ruling, Verdict};
+
+/// Decides requests under a policy, which can be replaced while it does.
+pub struct Limiter {
+    store: Arc<MemoryStore>,
+    policy: ArcSwap<InForce>,
+}
+
+/// A policy with its limits enrolled.
+pub(crate) struct InForce {
+    pub(crate) policy: Policy,
+    enrolled: Vec<Enrolled>,
+}
+
+/// Limits of one request that need no allocation.
+const INLINE: usize = 8;
+
+impl Limiter {
+    /// A limiter that keeps its states in `store`.
+    pub fn new(policy: Policy, store: Arc<MemoryStore>) -> Result<Self, TooManyLimits> {
+        let policy = ArcSwap::from_pointee(InForce::new(policy, &store)?);
+        Ok(Self { store, policy })
+    }
+
+    /// A limiter for a policy that needs no other file, with a memory store of its own. Reading
+    /// files is the caller's: see [`Policy::parse`].
+    pub fn from_yaml(text: &str) -> Result<Self, LimiterError> {
+        let no_files = |file: &str| Err(format!("{file} cannot be read from here"));
+        let policy = Policy::parse("policy", text, &mut { no_files })?;
+        let store = MemoryStore::new(Clock::system())?;
+        Ok(Self::new(policy, Arc::new(store))?)
+    }
+
+    /// Decides one request. Whatever goes wrong, the answer is a verdict.
+    pub fn check(&self, request: &Request<'_>) -> Verdict {
+        let policy = self.policy.load();
+        let mut scratch = Scratch::default();
+        let admission = policy.policy.admit(request, &mut scratch);
+        let (ruling, taken) = match &admission {
+            Admission::Charges(charges) => self.settle(&policy, charges),
+            other => (ruled_out(other), SmallVec::new()),
+        };
+        drop(admission);
+        Verdict { ruling, taken, policy }
+    }
+
+    /// The keys that the limits which apply to a request count under, as they may be shown: in the
+    /// order of [`Verdict::answers`].
+    pub fn keys(&self, request: &Request<'_>) -> Vec<String> {
+        let policy = self.policy.load();
+        let mut scratch = Scratch::default();
+        let Admission::Charges(charges) = policy.policy.admit(request, &mut scratch) else {
+            return Vec::new();
+        };
+        let key = |charge: &tollgate_policy::Charge<'_, '_>| {
+            self.store.key_text(&Key { limit: charge.rule.name(), values: &charge.values })
+        };
+        charges.iter().map(key).collect()
+    }
+
+    /// Puts another policy in force. Requests under way finish under the one they began with; what
+    /// keys have consumed stays consumed.
+    pub fn replace_policy(&self, policy: Policy) -> Result<(), TooManyLimits> {
+        self.policy.store(Arc::new(InForce::new(policy, &self.store)?));
+        Ok(())
+    }
+
+    /// Shows the policy in force to `look`.
+    pub fn with_policy<T>(&self, look: impl FnOnce(&Policy) -> T) -> T {
+        look(&self.policy.load().policy)
+    }
+
+    /// Where the states are.
+    pub fn store(&self) -> &Arc<MemoryStore> {
+        &self.store
+    }
+
+    /// Gives back everything that a request was charged and time has not given back already.
+    pub fn refund(&self, verdict: Verdict) {
+        for receipt in verdict.answers().filter_map(|answer| answer.receipt()) {
+            self.store.refund(&receipt);
+        }
+    }
+
+    /// Gives the slots of a lease back; false if all of them had come back by themselves.
+    pub fn release(&self, lease: Lease) -> bool {
+        lease.slots.iter().fold(false, |any, slot| self.store.refund(slot) | any)
+    }
+
+    /// Starts a lease anew; false if one of its slots has come back by itself.
+    pub fn renew(&self, lease: &Lease) -> bool {
+        lease.slots.iter().fold(true, |all, slot| self.store.renew(slot) & all)
+    }
+
+    fn settle(&self, policy: &InForce, charges: &Charges<'_, '_>) -> (Ruling, SmallVec<[Entry; 4]>) {
+        let asked: SmallVec<[Charge<'_>; INLINE]> = charges
+            .iter()
+            .map(|charge| Charge {
+                key: Key { limit: charge.rule.name(), values: &charge.values },
+                limit: &policy.enrolled[charge.limit],
+                cost: charge.cost,
+                mode: store_mode(charge.rule),
+                count_denied: charge.rule.count_denied(),
+                when_full: when_full(charge.rule),
+            })
+            .collect();
+        let taken = self.store.take(&asked);
+        let entry = |(charge, taken): (&tollgate_policy::Charge<'_, '_>, &Taken)| Entry {
+            rule: charge.rule_index as u32,
+            limit: charge.limit as u32,
+            taken: *taken,
+        };
+        let entries = charges.iter().zip(&taken).map(entry).collect();
+        let denied = charges
+            .iter()
+            .zip(&taken)
+            .filter(|(charge, taken)| charge.rule.mode() == Mode::Enforce && !taken.is_allowed());
+        // A caller who sends too much is told so even when another limit could not count.
+        let ruling = denied.fold(Ruling::Allowed, |ruling, (_, taken)| match (ruling, taken) {
+            (Ruling::Denied, _) | (_, Taken::Decided { .. }) => Ruling::Denied,
+            (_, Taken::Full(_)) => Ruling::Uncounted,
+        });
+        (ruling, entries)
+    }
+}
+
+impl fmt::Debug for Limiter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Limiter").field("store", &self.store).finish_non_exhaustive()
+    }
+}
+
+impl InForce {
+    fn new(policy: Policy, store: &MemoryStore) -> Result<Self, TooManyLimits> {
+        let enrolled = policy.limits().iter().map(|limit| store.enroll(*limit));
+        let enrolled = enrolled.collect::<Result<_, _>>()?;
+        Ok(Self { policy, enrolled })
+    }
+}
+
+impl Verdict {
+    /// The concurrency slots that the request holds, if it holds any: give them back with
+    /// [`Limiter::release`] when its work ends. They are the lease's from then on, and no longer
+    /// refunded with the verdict.
+    pub fn take_lease(&mut self) -> Option<Lease> {
+        let policy = &self.policy.policy;
+        let slots: SmallVec<[Receipt; 2]> = self
+            .taken
+            .iter_mut()
+            .filter(|entry| policy.rules()[entry.rule as usize].algorithm() == Algorithm::Concurrency)
+            .filter_map(|entry| entry.taken.take_receipt())
+            .collect();
+        (!slots.is_empty()).then_some(Lease { slots })
+    }
+}
+
+/// Slots held while a request's work goes on.
+#[derive(Debug)]
+#[must_use = "slots that are not released come back only when their lease ends"]
+pub struct Lease {
+    slots: SmallVec<[Receipt; 2]>,
+}
+
+fn ruled_out(admission: &Admission<'_, '_>) -> Ruling {
+    match admission {
+        Admission::Exempt(_) => Ruling::Exempt,
+        Admission::Blocked(_) => Ruling::Blocked,
+        Admission::UnknownKey => Ruling::UnknownKey,
+        Admission::BadCost { .. } => Ruling::BadCost,
+        Admission::Charges(_) => Ruling::Allowed,
+    }
+}
+
+fn store_mode(rule: &Rule) -> tollgate_store::Mode {
+    match rule.mode() {
+        Mode::Enforce => tollgate_store::Mode::Enforce,
+        Mode::Shadow => tollgate_store::Mode::Shadow,
+    }
+}
+
+/// With the memory store there is no other place to count in, so `local` admits as `allow` does:
+/// memory that is full is no reason to turn callers away, unless the limit says so.
+fn when_full(rule: &Rule) -> WhenFull {
+    match rule.on_store_failure() {
+        OnStoreFailure::Deny => WhenFull::Refuse,
+        OnStoreFailure::Allow | OnStoreFailure::Local => WhenFull::Admit,
+    }
+}
+
+/// Why a limiter could not be made.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum LimiterError {
+    /// The policy has mistakes.
+    Policy(Mistakes),
+    /// The store can tell no more limits apart.
+    Limits(TooManyLimits),
+    /// There is no memory for the store.
+    Memory(Unreservable),
+}
+
+impl fmt::Display for LimiterError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Policy(mistakes) => mistakes.fmt(f),
+            Self::Limits(error) => error.fmt(f),
+            Self::Memory(error) => error.fmt(f),
+        }
+    }
+}
+
+impl error::Error for LimiterError {}
+
+impl From<Mistakes> for LimiterError {
+    fn from(mistakes: Mistakes) -> Self {
+        Self::Policy(mistakes)
+    }
+}
+
+impl From<TooManyLimits> for LimiterError {
+    fn from(error: TooManyLimits) -> Self {
+        Self::Limits(error)
+    }
+}
+
+impl From<Unreservable> for LimiterError {
+    fn from(error: Unreservable) -> Self {
+        Self::Memory(error)
+    }
+}

@@ -1,0 +1,156 @@
+//! The answer to a request over all limits that apply to it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use arc_swap::Guard;
+use smallvec::SmallVec;
+use tollgate_core::{Decision, Limit, Micros, Quota};
+use tollgate_policy::{Mode, Rule};
+use tollgate_store::{Receipt, Taken};
+
+use crate::limiter::InForce;
+
+/// Whether a request may go on, and what every limit that applied had to say.
+pub struct Verdict {
+    pub(crate) ruling: Ruling,
+    pub(crate) taken: SmallVec<[Entry; 4]>,
+    pub(crate) policy: Guard<Arc<InForce>>,
+}
+
+/// What became of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ruling {
+    /// Every limit that is enforced allows it, or none applies.
+    Allowed,
+    /// A limit denies it: it sends too much.
+    Denied,
+    /// A limit that must not be passed uncounted could not count it: we are unwell.
+    Uncounted,
+    /// It is on the policy's `exempt` list.
+    Exempt,
+    /// It is on the policy's `deny` list.
+    Blocked,
+    /// It has no API key that the policy knows, and the policy refuses those.
+    UnknownKey,
+    /// What it says it costs is not a cost.
+    BadCost,
+}
+
+/// What one limit said, and what was charged for it.
+#[derive(Clone, Copy)]
+pub(crate) struct Entry {
+    pub(crate) rule: u32,
+    pub(crate) limit: u32,
+    pub(crate) taken: Taken,
+}
+
+impl Verdict {
+    /// Whether the request may go on, after [`Verdict::delay`].
+    pub fn is_allowed(&self) -> bool {
+        matches!(self.ruling, Ruling::Allowed | Ruling::Exempt)
+    }
+
+    /// What became of the request.
+    pub fn ruling(&self) -> Ruling {
+        self.ruling
+    }
+
+    /// What each limit that applied said, in the order of the policy.
+    pub fn answers(&self) -> impl ExactSizeIterator<Item = Answer<'_>> {
+        self.taken.iter().map(|entry| Answer { entry, policy: &self.policy })
+    }
+
+    /// How long an allowed request should be held before it goes on.
+    pub fn delay(&self) -> Micros {
+        let enforced = self.answers().filter(|answer| answer.is_enforced());
+        let delays = enforced.filter_map(|answer| answer.decision().map(Decision::delay));
+        if self.is_allowed() { delays.max().unwrap_or_default() } else { Micros::ZERO }
+    }
+
+    /// The shortest wait after which the same request alone would be allowed; nothing if it is
+    /// allowed, if no wait helps, or if none is known.
+    pub fn retry_after(&self) -> Option<Micros> {
+        if self.ruling != Ruling::Denied {
+            return None;
+        }
+        let denials = self.answers().filter(|answer| answer.is_enforced() && !answer.is_allowed());
+        let waits = denials.map(|answer| answer.decision().and_then(Decision::retry_after));
+        waits.collect::<Option<SmallVec<[Micros; 4]>>>()?.into_iter().max()
+    }
+
+    /// The limit with the smallest share left, which is the one to tell a client of. Concurrency
+    /// limits never are: what is left of them says nothing about the next minute.
+    pub fn tightest(&self) -> Option<Answer<'_>> {
+        let share = |decision: &Decision| {
+            (u64::from(decision.remaining) << 32) / u64::from(decision.limit).max(1)
+        };
+        self.answers()
+            .filter(|answer| answer.rate().is_some() && answer.is_enforced())
+            .filter_map(|answer| Some((share(answer.decision()?), answer)))
+            .min_by_key(|(share, _)| *share)
+            .map(|(_, answer)| answer)
+    }
+}
+
+impl fmt::Debug for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let answers: Vec<_> = self.answers().collect();
+        f.debug_struct("Verdict")
+            .field("ruling", &self.ruling)
+            .field("answers", &answers)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What one limit said of a request.
+#[derive(Clone, Copy)]
+pub struct Answer<'v> {
+    entry: &'v Entry,
+    policy: &'v InForce,
+}
+
+impl<'v> Answer<'v> {
+    /// The limit, as the policy has it.
+    pub fn rule(&self) -> &'v Rule {
+        &self.policy.policy.rules()[self.entry.rule as usize]
+    }
+
+    /// How much it allows to this request's caller.
+    pub fn limit(&self) -> &'v Limit {
+        &self.policy.policy.limits()[self.entry.limit as usize]
+    }
+
+    /// The rate as the policy writes it; none of a concurrency limit.
+    pub fn rate(&self) -> Option<Quota> {
+        self.policy.policy.rate(self.entry.limit as usize)
+    }
+
+    /// What it said; nothing if it could not count.
+    pub fn decision(&self) -> Option<&'v Decision> {
+        self.entry.taken.decision()
+    }
+
+    /// Whether it lets the request go on.
+    pub fn is_allowed(&self) -> bool {
+        self.entry.taken.is_allowed()
+    }
+
+    /// Whether its denial counts, or is only reported.
+    pub fn is_enforced(&self) -> bool {
+        self.rule().mode() == Mode::Enforce
+    }
+
+    pub(crate) fn receipt(&self) -> Option<Receipt> {
+        self.entry.taken.receipt()
+    }
+}
+
+impl fmt::Debug for Answer<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Answer")
+            .field("rule", &self.rule().name())
+            .field("decision", &self.decision())
+            .finish_non_exhaustive()
+    }
+}
