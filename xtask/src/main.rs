@@ -5,6 +5,7 @@
 //! build in a moment on a machine that has Rust and nothing else.
 
 mod bench;
+mod fuzz;
 mod parts;
 mod shell;
 mod suite;
@@ -21,6 +22,7 @@ usage: cargo xtask COMMAND
   ci                      format, clippy, tidy and test, as .ci/run does
   bench [NAME] [-- ARG…]  measure tollgate beside its peers (given no name: instructions as well)
   bench decide [--check]  count instructions per decision into docs/instructions.md, or compare
+  fuzz TARGET [SECONDS]   fuzz policy, path, key or snapshot, for a minute unless told otherwise
 ";
 
 fn main() -> ExitCode {
@@ -50,6 +52,7 @@ enum Request {
     BenchPeers(Vec<String>),
     CountInstructions,
     CheckInstructions,
+    Fuzz { target: String, seconds: u32 },
 }
 
 impl Request {
@@ -66,8 +69,16 @@ impl Request {
             ("bench", ["decide", "--check"]) => Some(Self::CheckInstructions),
             ("bench", ["decide", ..]) => None,
             ("bench", _) => Some(Self::BenchPeers(without_separator(rest))),
+            ("fuzz", [target]) => Self::fuzz(target, "60"),
+            ("fuzz", [target, seconds]) => Self::fuzz(target, seconds),
             _ => None,
         }
+    }
+
+    fn fuzz(target: &str, seconds: &str) -> Option<Self> {
+        let seconds = seconds.parse().ok()?;
+        let target = fuzz::TARGETS.contains(&target).then(|| target.to_owned())?;
+        Some(Self::Fuzz { target, seconds })
     }
 
     fn run(self) -> Result<(), String> {
@@ -87,6 +98,7 @@ impl Request {
             Self::BenchPeers(arguments) => bench::against_peers(&arguments),
             Self::CountInstructions => bench::decide::record(),
             Self::CheckInstructions => bench::decide::check(),
+            Self::Fuzz { target, seconds } => fuzz::run(&target, seconds),
         }
     }
 }
@@ -121,6 +133,9 @@ mod tests {
         check("bench", &Some(Request::BenchEverything));
         check("bench decide", &Some(Request::CountInstructions));
         check("bench decide --check", &Some(Request::CheckInstructions));
+        let fuzz = |seconds| Some(Request::Fuzz { target: "key".to_owned(), seconds });
+        check("fuzz key", &fuzz(60));
+        check("fuzz key 5", &fuzz(5));
     }
 
     #[test]
@@ -134,7 +149,7 @@ mod tests {
 
     #[test]
     fn anything_else_gets_the_usage() {
-        for line in ["", "tydi", "tidy now", "ci fast", "bench decide --chekc", "help me"] {
+        for line in ["", "tydi", "tidy now", "ci fast", "bench decide --chekc", "fuzz", "fuzz kye", "help me"] {
             check(line, &None);
         }
     }

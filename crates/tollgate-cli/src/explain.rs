@@ -61,7 +61,11 @@ struct Line {
 enum Told {
     /// What is said of it and how it sounds; nothing if the request was ruled out before it was
     /// asked.
-    Applies { terms: String, said: Option<Said>, note: Option<&'static str> },
+    Applies {
+        terms: String,
+        said: Option<Said>,
+        note: Option<&'static str>,
+    },
     DoesNotApply(String),
 }
 
@@ -145,9 +149,9 @@ fn explained(
 /// What the doors that answer and let go make of a limit.
 fn at_doors(algorithm: Algorithm) -> Option<&'static str> {
     match algorithm {
-        Algorithm::LeakyBucket => Some(
-            "held back by the gateway and the layer; other doors only say for how long to",
-        ),
+        Algorithm::LeakyBucket => {
+            Some("held back by the gateway and the layer; other doors only say for how long to")
+        }
         Algorithm::Concurrency => Some(
             "skipped by doors that never learn when a request ends: forward-auth, Envoy, the Redis \
              protocol",

@@ -63,9 +63,7 @@ pub(crate) fn message(text: &str) {
 /// Text that is not ours, as one line that cannot paint a terminal: what would move the cursor,
 /// change colours or turn the neighbours around is written out.
 pub(crate) fn visible(text: &str) -> String {
-    let turns_around = |letter: char| {
-        matches!(letter, '\u{200B}'..='\u{200F}' | '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}' | '\u{FEFF}')
-    };
+    let turns_around = |letter: char| matches!(letter, '\u{200B}'..='\u{200F}' | '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}' | '\u{FEFF}');
     let mut shown = String::with_capacity(text.len());
     for letter in text.chars() {
         if letter.is_control() || turns_around(letter) {

@@ -84,8 +84,10 @@ fn counted(count: usize, what: &str) -> String {
 }
 
 fn in_json(file: &Path, policy: &Result<Policy, NoPolicy>) -> Value {
-    let at = |place: &Place| json!({"file": place.file, "line": place.line, "column": place.column});
-    let mistake = |mistake: &Mistake| json!({"at": at(mistake.place()), "message": mistake.sentence()});
+    let at =
+        |place: &Place| json!({"file": place.file, "line": place.line, "column": place.column});
+    let mistake =
+        |mistake: &Mistake| json!({"at": at(mistake.place()), "message": mistake.sentence()});
     let warning = |warning: &Warning| {
         json!({
             "code": warning.code().name(),

@@ -39,12 +39,18 @@ pub enum Outcome {
 
 impl Outcome {
     pub(crate) const ALLOWED: Self = Self::Allowed { delay: Micros::ZERO };
+
+    /// Whether the request may go on, at once or after a delay.
+    #[inline]
+    pub const fn is_allowed(&self) -> bool {
+        matches!(self, Self::Allowed { .. })
+    }
 }
 
 impl Decision {
     /// Whether the request may go on, at once or after a delay.
     pub const fn is_allowed(&self) -> bool {
-        matches!(self.outcome, Outcome::Allowed { .. })
+        self.outcome.is_allowed()
     }
 
     /// The shortest wait after which the same request would be allowed, if one is known.

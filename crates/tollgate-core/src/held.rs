@@ -111,7 +111,7 @@ impl Log {
     }
 
     /// Gives `units` of a charge back, all of them if it has no more; tells how many that were.
-    pub fn give_back(&mut self, id: ChargeId, units: u32) -> u32 {
+    pub(crate) fn give_back(&mut self, id: ChargeId, units: u32) -> u32 {
         let Some(place) = self.entries.iter().rposition(|entry| entry.id == id) else { return 0 };
         let entry = &mut self.entries[place];
         let back = units.min(entry.units);
@@ -124,7 +124,7 @@ impl Log {
     }
 
     /// Starts the hold of a charge anew at `now`; false if it has ended or was given back.
-    pub fn renew(&mut self, id: ChargeId, now: Timestamp) -> bool {
+    pub(crate) fn renew(&mut self, id: ChargeId, now: Timestamp) -> bool {
         let Some(place) = self.entries.iter().position(|entry| entry.id == id) else {
             return false;
         };

@@ -23,8 +23,7 @@ pub(crate) struct Attributes {
     numbers: WordMap<Arc<str>, AttributeId>,
 }
 
-/// So many names are compared one after the other more quickly than one is hashed: most differ in
-/// length already.
+/// So many names are compared one after the other more quickly than one is hashed.
 const FEW: usize = 16;
 
 impl Attributes {

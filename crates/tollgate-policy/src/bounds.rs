@@ -15,7 +15,8 @@ pub const TENANTS_BYTES_MAX: usize = 1 << 30;
 /// the first, so this is what bounds the memory of reading one.
 pub const POLICY_MARKS_MAX: usize = 8_000_000;
 
-/// The same of a tenants file, where seven such characters make an entry.
+/// The same of a tenants file with a key a line, where seven such characters make an entry and no
+/// more than an entry is held at a time.
 pub const TENANTS_MARKS_MAX: usize = 100_000_000;
 
 /// How deep lists and maps may nest. A policy of ours needs seven.

@@ -4,6 +4,7 @@
 //! tiers with the tenants file, overrides with the limits they change.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use tollgate_core::bounds::LOG_ENTRIES_MAX;
@@ -14,7 +15,7 @@ use crate::decode::{Amount, At, CostDraft, Document, HowMuch, Key, LimitDraft, L
 use crate::index::Index;
 use crate::mistake::{Report, Source as Text, Span, quoted};
 use crate::request::ListEntry;
-use crate::rule::{CostOf, Group, Per, Rule, Source};
+use crate::rule::{CostOf, Details, Per, Rule, Source};
 use crate::select::Select;
 use crate::suggest::closest;
 use crate::tenants::{Override, OverrideSet, Tenancy, Variant};
@@ -23,9 +24,10 @@ use crate::tenants::{Override, OverrideSet, Tenancy, Variant};
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Compiled {
     pub(crate) rules: Vec<Rule>,
-    pub(crate) groups: Vec<Group>,
-    /// Finds groups.
+    /// Finds rules.
     pub(crate) index: Index,
+    /// By limit, in the order of the policy: where its rules begin and end.
+    rules_of: Vec<Range<usize>>,
     pub(crate) limits: Vec<Limit>,
     pub(crate) rates: Vec<Option<Quota>>,
     pub(crate) exempt: List,
@@ -54,8 +56,7 @@ impl List {
         if self.index.is_empty() {
             return None;
         }
-        let found = self.index.matches(facts);
-        found.first().map(|number| &self.entries[*number as usize])
+        self.index.first(facts).map(|number| &self.entries[number])
     }
 }
 
@@ -102,9 +103,12 @@ impl<'c, 't> Compiler<'c, 't> {
     pub(crate) fn compile(mut self, document: &mut Document) -> Compiled {
         let mut compiled = Compiled::default();
         let mut conditions = Vec::with_capacity(document.limits.len());
-        for limit in &mut document.limits {
-            self.limit(limit, &mut compiled);
-            conditions.push(std::mem::take(&mut limit.when));
+        for limit in &document.limits {
+            let first = compiled.rules.len();
+            self.limit(limit, &mut compiled.rules);
+            let rules = first..compiled.rules.len();
+            conditions.extend(rules.clone().map(|_| limit.when.clone()));
+            compiled.rules_of.push(rules);
         }
         compiled.index = Index::new(conditions, self.attributes.len());
         compiled.exempt = self.list(std::mem::take(&mut document.exempt));
@@ -127,29 +131,26 @@ impl<'c, 't> Compiler<'c, 't> {
         List { entries, index: Index::new(sets, self.attributes.len()) }
     }
 
-    fn limit(&mut self, limit: &LimitDraft, compiled: &mut Compiled) {
-        let selects = self.selects(limit);
+    fn limit(&mut self, limit: &LimitDraft, rules: &mut Vec<Rule>) {
         let per = self.per(limit);
-        let first = compiled.rules.len();
-        for (number, select) in selects.into_iter().enumerate() {
+        for (number, select) in self.selects(limit).into_iter().enumerate() {
             let name: Arc<str> = match number {
                 0 => limit.name.text.as_str().into(),
                 _ => format!("{}#{}", limit.name.text, number + 1).into(),
             };
-            compiled.rules.push(Rule {
+            let place = self.policy.place(limit.name.span);
+            rules.push(Rule {
                 name,
                 algorithm: limit.algorithm,
                 mode: limit.mode,
                 count_denied: limit.count_denied,
                 on_store_failure: limit.on_store_failure,
                 per: Arc::clone(&per),
-                place: Box::new(self.policy.place(limit.name.span)),
                 limit: select,
+                has_own_cost: !matches!(limit.cost, CostDraft::Caller),
+                details: Box::new(Details { place, cost: self.cost(limit) }),
             });
         }
-        let cost = self.cost(limit);
-        let rules = (compiled.rules.len() - first) as u32;
-        compiled.groups.push(Group { first_rule: first as u32, rules, per, cost });
     }
 
     /// One for each rate. A limit that has a mistake has none: nobody will match against it.
@@ -450,7 +451,7 @@ impl Change<'_> {
         change: &Override,
     ) -> Result<Vec<Changed>, String> {
         let draft = &self.limits[place];
-        let rules = self.compiled.groups[place].rules();
+        let rules = self.compiled.rules_of[place].clone();
         match &draft.how_much {
             HowMuch::Slots(slots) => {
                 if !(change.rate.is_empty() && change.burst.is_empty() && change.queue.is_empty()) {

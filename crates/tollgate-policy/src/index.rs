@@ -5,8 +5,8 @@
 //! up by what it carries, and only what is found that way is asked for its other conditions. So a
 //! request costs what the sets it nearly fulfils cost, not what the whole policy does.
 //!
-//! What must stay true: [`Index::matches`] hands out exactly the sets all of whose conditions hold, in
-//! the order in which they were given.
+//! What must stay true: [`Index::find`] finds every set all of whose conditions hold, in the order
+//! in which they were given, and [`Index::holds`] says of exactly those that they do.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -17,8 +17,8 @@ use crate::address::{Cidr, masked};
 use crate::attribute::{AttributeId, Facts};
 use crate::condition::{Condition, HostPattern, Test, Word, canonical_host, canonical_method};
 use crate::hash::WordMap;
-use crate::path::{PathTree, Pattern};
-use crate::words::WordTable;
+use crate::path::{PathTree, Pattern, without_slash};
+use crate::words::WordFile;
 
 /// Sets of conditions, filed.
 #[derive(Clone, Debug, Default)]
@@ -39,23 +39,19 @@ struct File {
     /// Whether anything is.
     is_used: bool,
     present: Vec<u32>,
-    values: Words,
-    methods: Words,
-    hosts: Words,
-    below_hosts: Words,
+    values: WordFile,
+    methods: WordFile,
+    hosts: WordFile,
+    below_hosts: WordFile,
+    /// Paths without wildcards are found in one step.
+    literal_paths: WordFile,
     paths: PathTree,
     /// By length of the prefix, then by what it is.
     blocks: Vec<(u8, WordMap<IpAddr, Vec<u32>>)>,
 }
 
-/// Sets filed under words.
-#[derive(Clone, Debug, Default)]
-struct Words {
-    table: WordTable,
-    lists: Vec<SmallVec<[u32; 4]>>,
-}
-
-/// Numbers of sets.
+/// What was found: numbers of sets, doubled, and one more for a set that has conditions left to
+/// ask. So the others need not be fetched.
 pub(crate) type Found = SmallVec<[u32; 32]>;
 
 impl Index {
@@ -65,9 +61,11 @@ impl Index {
         drop(popularity);
         let mut index = Self { files: vec![File::default(); attributes], ..Self::default() };
         for (number, (set, rarest)) in sets.iter().zip(rarest).enumerate() {
+            let has_rest = set.len() > usize::from(rarest.is_some());
+            let number = (number as u32) << 1 | u32::from(has_rest);
             match rarest {
-                Some(rarest) => index.file(number as u32, &set[rarest]),
-                None => index.unfiled.push(number as u32),
+                Some(rarest) => index.file(number, &set[rarest]),
+                None => index.unfiled.push(number),
             }
             let rest = set.iter().enumerate().filter(|(number, _)| Some(*number) != rarest);
             index.rest.push(rest.map(|(_, condition)| condition.clone()).collect());
@@ -84,12 +82,12 @@ impl Index {
         &self.sets[set]
     }
 
-    /// The sets all of whose conditions hold, in order.
-    pub(crate) fn matches(&self, facts: &Facts<'_>) -> Found {
+    /// The first set all of whose conditions hold.
+    pub(crate) fn first(&self, facts: &Facts<'_>) -> Option<usize> {
         let mut found = Found::new();
         self.find(facts, &mut found);
-        found.retain(|number| self.rest_holds(*number, facts));
-        found
+        let holds = found.iter().find(|found| self.holds(**found, facts));
+        holds.map(|found| number(*found))
     }
 
     /// How much work a request makes: sets to ask, and steps through the trees of paths.
@@ -99,11 +97,11 @@ impl Index {
         found.len() + steps
     }
 
-    /// Finds the sets that may hold, in order, each once; which of them do,
-    /// [`Index::rest_holds`] tells. Answers how many steps through trees of paths it took.
+    /// Finds the sets that may hold, in order, each once; whether one does, [`Index::holds`]
+    /// tells. Answers how many steps through trees of paths it took.
     pub(crate) fn find(&self, facts: &Facts<'_>, found: &mut Found) -> usize {
         let mut steps = 0;
-        add_all(&self.unfiled, found);
+        self.unfiled.iter().for_each(|number| found.push(*number));
         for fact in facts.iter() {
             let file = &self.files[fact.id.0 as usize];
             if !file.is_used {
@@ -125,8 +123,9 @@ impl Index {
 
     /// Whether a set that was found holds.
     #[inline]
-    pub(crate) fn rest_holds(&self, number: u32, facts: &Facts<'_>) -> bool {
-        self.rest[number as usize].iter().all(|condition| condition.holds(facts))
+    pub(crate) fn holds(&self, found: u32, facts: &Facts<'_>) -> bool {
+        let has_rest = found & 1 != 0;
+        !has_rest || self.rest[number(found)].iter().all(|condition| condition.holds(facts))
     }
 
     fn file(&mut self, number: u32, condition: &Condition) {
@@ -136,12 +135,17 @@ impl Index {
             Test::OneOf(words) => words.iter().for_each(|word| file.values.file(word, number)),
             Test::Method(words) => words.iter().for_each(|word| file.methods.file(word, number)),
             Test::Path(patterns) => {
-                patterns.iter().for_each(|pattern| file.paths.insert(pattern, number));
+                for pattern in patterns {
+                    match pattern.literal() {
+                        Some(path) => file.literal_paths.file(path, number),
+                        None => file.paths.insert(pattern, number),
+                    }
+                }
             }
             Test::Host(hosts) => {
                 for HostPattern { name, below } in hosts {
-                    let words = if *below { &mut file.below_hosts } else { &mut file.hosts };
-                    words.file(name, number);
+                    let hosts = if *below { &mut file.below_hosts } else { &mut file.hosts };
+                    hosts.file(name, number);
                 }
             }
             Test::Cidr(blocks) => {
@@ -153,34 +157,10 @@ impl Index {
     }
 }
 
-/// Adds numbers one by one: there is mostly one, and copying a slice costs as much as many.
+/// The number of a set that was found.
 #[inline]
-fn add_all(numbers: &[u32], found: &mut Found) {
-    for number in numbers {
-        found.push(*number);
-    }
-}
-
-impl Words {
-    fn is_empty(&self) -> bool {
-        self.lists.is_empty()
-    }
-
-    fn file(&mut self, word: &[u8], number: u32) {
-        let next = self.lists.len() as u32;
-        let list = self.table.get_or_insert(0, word, next);
-        if list == next {
-            self.lists.push(SmallVec::new());
-        }
-        self.lists[list as usize].push(number);
-    }
-
-    #[inline]
-    fn look_up(&self, word: &[u8], found: &mut Found) {
-        if let Some(list) = self.table.get(0, word) {
-            add_all(&self.lists[list as usize], found);
-        }
-    }
+pub(crate) fn number(found: u32) -> usize {
+    (found >> 1) as usize
 }
 
 impl File {
@@ -195,15 +175,19 @@ impl File {
 
     fn look_up(&self, value: &[u8], found: &mut Found) -> usize {
         let mut steps = 0;
-        add_all(&self.present, found);
+        self.present.iter().for_each(|number| found.push(*number));
         if !self.values.is_empty() {
-            self.values.look_up(value, found);
+            self.values.look_up(value, |number| found.push(number));
         }
         if !self.methods.is_empty() {
-            self.methods.look_up(&canonical_method(value), found);
+            self.methods.look_up(&canonical_method(value), |number| found.push(number));
+        }
+        if !self.literal_paths.is_empty() {
+            steps += 1;
+            self.literal_paths.look_up(without_slash(value), |number| found.push(number));
         }
         if !self.paths.is_empty() {
-            steps = self.paths.find(value, |numbers| add_all(numbers, found));
+            steps += self.paths.find(value, |numbers| found.extend_from_slice(numbers));
         }
         if !self.hosts.is_empty() || !self.below_hosts.is_empty() {
             self.look_up_host(&canonical_host(value), found);
@@ -212,21 +196,21 @@ impl File {
     }
 
     fn look_up_host(&self, host: &[u8], found: &mut Found) {
-        self.hosts.look_up(host, found);
+        self.hosts.look_up(host, |number| found.push(number));
         if self.below_hosts.is_empty() {
             return;
         }
         let dots = host.iter().enumerate().filter(|(place, byte)| **byte == b'.' && *place > 0);
         for (place, _) in dots {
-            self.below_hosts.look_up(&host[place + 1..], found);
+            self.below_hosts.look_up(&host[place + 1..], |number| found.push(number));
         }
     }
 
     fn look_up_address(&self, address: IpAddr, found: &mut Found) {
         let width = if address.is_ipv4() { 32 } else { 128 };
         for (length, networks) in self.blocks.iter().take_while(|(length, _)| *length <= width) {
-            if let Some(filed) = networks.get(&masked(address, *length)) {
-                add_all(filed, found);
+            if let Some(numbers) = networks.get(&masked(address, *length)) {
+                found.extend_from_slice(numbers);
             }
         }
     }

@@ -72,6 +72,11 @@ impl Pattern {
         self.segments.iter().all(|segment| matches!(segment, Segment::Literal(_)))
     }
 
+    /// The path that a literal pattern stands for, as [`without_slash`] gives it.
+    pub(crate) fn literal(&self) -> Option<&[u8]> {
+        self.is_literal().then(|| without_slash(self.text.as_bytes()))
+    }
+
     /// Whether the pattern tells no path from another, or hardly: it holds no word.
     pub(crate) fn is_wordless(&self) -> bool {
         self.segments.iter().all(|segment| matches!(segment, Segment::One | Segment::Any))
@@ -161,10 +166,14 @@ fn tidied(mut segments: Vec<Segment>) -> Vec<Segment> {
     segments
 }
 
-/// A path's segments. A path that lacks its first slash is read as if it had it, so that nobody
+/// A path without its first slash. A path that lacks it is read as if it had it, so that nobody
 /// slips past `/**` by leaving it out.
+pub(crate) fn without_slash(path: &[u8]) -> &[u8] {
+    path.strip_prefix(b"/").unwrap_or(path)
+}
+
 fn split(path: &[u8]) -> impl Iterator<Item = &[u8]> {
-    path.strip_prefix(b"/").unwrap_or(path).split(|byte| *byte == b'/')
+    without_slash(path).split(|byte| *byte == b'/')
 }
 
 /// Many patterns, each with a number, asked about together: a path costs as many steps as it has
@@ -233,7 +242,7 @@ impl PathTree {
         let child = match segment {
             Segment::Literal(word) => {
                 node.has_words = true;
-                self.words.get_or_insert(at, word, next)
+                self.words.change(at, word, |known| known.unwrap_or(next))
             }
             Segment::One => *get_or_set(&mut node.one, next),
             Segment::Any => *get_or_set(&mut node.any, next),

@@ -10,11 +10,11 @@ use crate::attribute::{AttributeId, Attributes, Facts, is_secret};
 use crate::bounds::{POLICY_BYTES_MAX, TENANTS_BYTES_MAX};
 use crate::compile::{Changed, Compiled, Compiler};
 use crate::decode::{Decoder, Document, TenantsDraft};
-use crate::index::Found;
+use crate::index::{self, Found};
 use crate::lint::Lint;
 use crate::mistake::{Mistakes, Report, Source, Span, Warning, quoted};
 use crate::request::{Admission, Charge, Charges, Request, Scratch, Values};
-use crate::rule::{Asked, CostOf, Group, Rule};
+use crate::rule::{Asked, CostOf, Rule};
 use crate::settings::Settings;
 use crate::tenants::{self, Tenancy, TenantTable};
 use crate::yaml;
@@ -157,41 +157,34 @@ impl Policy {
         owner: &Owner<'p>,
         charges: &mut Charges<'p, 'r>,
     ) -> Result<(), Admission<'p, 'r>> {
-        let Compiled { index, groups, rules, .. } = &self.compiled;
+        let Compiled { index, rules, .. } = &self.compiled;
         let mut found = Found::new();
         index.find(asked.facts, &mut found);
-        for &number in &found {
-            let group = &groups[number as usize];
-            if !index.rest_holds(number, asked.facts) {
+        for &found in &found {
+            let rule_index = index::number(found);
+            let rule = &rules[rule_index];
+            if !index.holds(found, asked.facts) {
                 continue;
             }
-            let Some(cost) = group.cost.of(asked.facts, caller) else {
-                return Err(self.bad_cost(group, asked.facts));
+            let Some(cost) = rule.cost(asked.facts, caller) else {
+                return Err(self.bad_cost(rule, asked.facts));
             };
-            for rule_index in group.rules() {
-                let rule = &rules[rule_index];
-                let limit = owner.limit(rule_index, rule, asked.facts);
-                charges.push(Charge { rule, rule_index, limit, values: Values::new(), cost });
-                let is_counted = charges
-                    .last_mut()
-                    .is_some_and(|charge| group.values(asked, &mut charge.values).is_ok());
-                if !is_counted {
-                    charges.pop();
-                }
+            let limit = owner.limit(rule_index, rule, asked.facts);
+            charges.push(Charge { rule, rule_index, limit, values: Values::new(), cost });
+            let charge = charges.last_mut().expect("one was just added");
+            if rule.values(asked, &mut charge.values).is_err() {
+                charges.pop();
             }
         }
         Ok(())
     }
 
-    fn bad_cost<'p, 'r>(&'p self, group: &Group, facts: &Facts<'r>) -> Admission<'p, 'r> {
-        let CostOf::Attribute(attribute) = &group.cost else {
+    fn bad_cost<'p, 'r>(&'p self, rule: &'p Rule, facts: &Facts<'r>) -> Admission<'p, 'r> {
+        let CostOf::Attribute(attribute) = &rule.details.cost else {
             unreachable!("only what a request says can be no cost")
         };
-        Admission::BadCost {
-            rule: &self.compiled.rules[group.first_rule as usize],
-            attribute: self.attributes.name(*attribute),
-            value: facts.value(*attribute).unwrap_or_default(),
-        }
+        let value = facts.value(*attribute).unwrap_or_default();
+        Admission::BadCost { rule, attribute: self.attributes.name(*attribute), value }
     }
 
     /// For every rule whether it applies to a request, and why not if it does not.
@@ -202,26 +195,15 @@ impl Policy {
         let overall = self.why_none(&facts, &owner);
         let address = self.counted_address(&facts, &mut text);
         let asked = Asked { facts: &facts, missing: request.missing, address };
-        let mut explanations = Vec::with_capacity(self.compiled.rules.len());
-        for (number, group) in self.compiled.groups.iter().enumerate() {
+        let explain = |(rule_index, rule)| {
             let standing = match &overall {
                 Some(reason) => Err(reason.clone()),
-                None => self.standing(number, &asked, request.cost),
+                None => self.standing(rule_index, rule, &asked, request.cost, &owner),
             };
-            for rule_index in group.rules() {
-                let rule = &self.compiled.rules[rule_index];
-                let standing = match &standing {
-                    Ok((values, cost)) => Standing::Applies {
-                        limit: owner.limit(rule_index, rule, &facts),
-                        values: values.clone(),
-                        cost: *cost,
-                    },
-                    Err(reason) => Standing::DoesNotApply(reason.clone()),
-                };
-                explanations.push(Explanation { rule, rule_index, standing });
-            }
-        }
-        explanations
+            let standing = standing.unwrap_or_else(Standing::DoesNotApply);
+            Explanation { rule, rule_index, standing }
+        };
+        self.compiled.rules.iter().enumerate().map(explain).collect()
     }
 
     /// How much work finding the limits of a request is, in steps. For tests of the index: a
@@ -306,36 +288,38 @@ impl Policy {
         owner.is_refused.then(|| refused.to_owned())
     }
 
-    /// Whom a limit counts a request for and at what cost, or why it does not apply.
+    /// Whom a rule counts a request for and at what cost, or why it does not apply.
     fn standing(
         &self,
-        number: usize,
+        rule_index: usize,
+        rule: &Rule,
         asked: &Asked<'_, '_>,
-        cost: Cost,
-    ) -> Result<(Vec<ExplainedValue>, Cost), String> {
+        caller: Cost,
+        owner: &Owner<'_>,
+    ) -> Result<Standing, String> {
         let facts = asked.facts;
-        for condition in self.compiled.index.conditions(number) {
+        for condition in self.compiled.index.conditions(rule_index) {
             if !condition.holds(facts) {
                 let secret = self.is_secret(condition.attribute);
                 return Err(condition.why_not(facts, &self.attributes, secret));
             }
         }
-        let group = &self.compiled.groups[number];
         let mut values = Values::new();
-        group.values(asked, &mut values).map_err(|lacking| {
-            let sources = group.per[lacking].sources().iter();
+        rule.values(asked, &mut values).map_err(|lacking| {
+            let sources = rule.per[lacking].sources().iter();
             let names: Vec<&str> = sources.map(|source| source.name()).collect();
             format!("the request has no {}, which it counts by", names.join(" or "))
         })?;
-        let Some(cost) = group.cost.of(facts, cost) else {
+        let Some(cost) = rule.cost(facts, caller) else {
             return Err("what it says it costs is not a cost: the request is refused".to_owned());
         };
-        let explained = values.iter().zip(group.per.iter()).map(|(value, per)| {
+        let explained = values.iter().zip(rule.per.iter()).map(|(value, per)| {
             let source = &per.sources()[usize::from(value.source)];
             let bytes = value.bytes.map(<[u8]>::to_vec);
             ExplainedValue { attribute: source.name().to_owned(), bytes, secret: value.secret }
         });
-        Ok((explained.collect(), cost))
+        let limit = owner.limit(rule_index, rule, facts);
+        Ok(Standing::Applies { limit, values: explained.collect(), cost })
     }
 
     fn is_secret(&self, id: AttributeId) -> bool {

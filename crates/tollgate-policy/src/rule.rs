@@ -11,17 +11,33 @@ use crate::request::{Missing, Values};
 use crate::select::Select;
 
 /// One thing that is counted: a limit, or one of the several rates of a limit.
+///
+/// It fills one line of the processor's cache: of ten thousand rules, those that apply to a request
+/// are each fetched at once.
 #[derive(Clone, Debug)]
+#[repr(align(64))]
 pub struct Rule {
     pub(crate) name: Arc<str>,
-    pub(crate) algorithm: Algorithm,
-    pub(crate) mode: Mode,
-    pub(crate) count_denied: bool,
-    pub(crate) on_store_failure: OnStoreFailure,
+    /// Rules that count by the same attributes share it.
     pub(crate) per: Arc<[Per]>,
-    pub(crate) place: Box<Place>,
     /// Which of the policy's limits.
     pub(crate) limit: Select<u32>,
+    pub(crate) details: Box<Details>,
+    pub(crate) algorithm: Algorithm,
+    pub(crate) mode: Mode,
+    pub(crate) on_store_failure: OnStoreFailure,
+    pub(crate) count_denied: bool,
+    /// Whether the cost is not the caller's.
+    pub(crate) has_own_cost: bool,
+}
+
+const _: () = assert!(size_of::<Rule>() == 64);
+
+/// What is not needed for every request.
+#[derive(Clone, Debug)]
+pub(crate) struct Details {
+    pub(crate) place: Place,
+    pub(crate) cost: CostOf,
 }
 
 impl Rule {
@@ -63,7 +79,7 @@ impl Rule {
 
     /// Where it is written.
     pub fn place(&self) -> &Place {
-        &self.place
+        &self.details.place
     }
 
     /// Which of [`Policy::limits`](crate::Policy::limits) it may put to a request, in order, each
@@ -75,6 +91,30 @@ impl Rule {
         limits.sort_unstable();
         limits.dedup();
         limits
+    }
+
+    /// Whom a request is counted for; the number of the `per` that the request lacks if it is not
+    /// counted at all.
+    #[inline]
+    pub(crate) fn values<'r>(
+        &self,
+        asked: &Asked<'_, 'r>,
+        values: &mut Values<'r>,
+    ) -> Result<(), usize> {
+        for (number, per) in self.per.iter().enumerate() {
+            values.push(per.value(asked).ok_or(number)?);
+        }
+        Ok(())
+    }
+
+    /// What a request costs; nothing if it says something that is not a cost.
+    #[inline]
+    pub(crate) fn cost(&self, facts: &Facts<'_>, caller: Cost) -> Option<Cost> {
+        // Whoever only looks is not charged, whatever the limit would charge.
+        if !self.has_own_cost || caller == Cost::PEEK {
+            return Some(caller);
+        }
+        self.details.cost.of(facts, caller)
     }
 }
 
@@ -181,37 +221,6 @@ impl Source {
     }
 }
 
-/// The rules of one limit: they apply together, to the same values, at the same cost.
-#[derive(Clone, Debug)]
-pub(crate) struct Group {
-    pub(crate) first_rule: u32,
-    pub(crate) rules: u32,
-    /// Limits that count by the same attributes share it.
-    pub(crate) per: Arc<[Per]>,
-    pub(crate) cost: CostOf,
-}
-
-impl Group {
-    pub(crate) fn rules(&self) -> std::ops::Range<usize> {
-        let first = self.first_rule as usize;
-        first..first + self.rules as usize
-    }
-
-    /// Whom a request is counted for; the number of the `per` that the request lacks if it is not
-    /// counted at all.
-    #[inline]
-    pub(crate) fn values<'r>(
-        &self,
-        asked: &Asked<'_, 'r>,
-        values: &mut Values<'r>,
-    ) -> Result<(), usize> {
-        for (number, per) in self.per.iter().enumerate() {
-            values.push(per.value(asked).ok_or(number)?);
-        }
-        Ok(())
-    }
-}
-
 /// A request, by what it is counted.
 pub(crate) struct Asked<'f, 'r> {
     pub(crate) facts: &'f Facts<'r>,
@@ -239,12 +248,8 @@ pub(crate) enum CostOf {
 }
 
 impl CostOf {
-    /// The cost; nothing if the request says something that is not a cost.
-    #[inline]
-    pub(crate) fn of(&self, facts: &Facts<'_>, caller: Cost) -> Option<Cost> {
+    fn of(&self, facts: &Facts<'_>, caller: Cost) -> Option<Cost> {
         match self {
-            // Whoever only looks is not charged, whatever the limit would charge.
-            _ if caller == Cost::PEEK => Some(caller),
             Self::Caller => Some(caller),
             Self::Policy(select) => Some(select.pick(facts)),
             Self::Attribute(attribute) => match facts.value(*attribute) {

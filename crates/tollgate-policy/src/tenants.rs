@@ -10,7 +10,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use sha2::{Digest, Sha256};
 use tollgate_core::Quota;
 
-use crate::bounds::{RATES_MAX, TENANT_BYTES_MAX, TENANTS_MARKS_MAX};
+use crate::bounds::{POLICY_MARKS_MAX, RATES_MAX, TENANT_BYTES_MAX, TENANTS_MARKS_MAX};
 use crate::decode::{Decoder, Fields, TenantsDraft};
 use crate::hash::WordMap;
 use crate::mistake::{Report, Source, Span};
@@ -139,7 +139,9 @@ struct Loading {
 
 impl Loading {
     fn read(&mut self, source: &Source<'_>, report: &mut Report) -> Result<(), Unreadable> {
-        let mut reader = Reader::open(source, report, TENANTS_MARKS_MAX)?;
+        // Entries inside one pair of braces are all scanned before the first is handed out.
+        let most = if is_bracketed(source.text) { POLICY_MARKS_MAX } else { TENANTS_MARKS_MAX };
+        let mut reader = Reader::open(source, report, most)?;
         let mut has_keys = false;
         if let Some(other) = reader.enter_map(0)? {
             reader.mistake(other.span, "a tenants file is a map with the one field keys");
@@ -253,6 +255,21 @@ impl Loading {
         };
         self.file.variants = variants.iter().map(|variant| (*variant, tier(variant))).collect();
         self.file
+    }
+}
+
+/// Whether the keys stand inside one pair of braces, as in JSON, rather than in lines.
+fn is_bracketed(text: &str) -> bool {
+    let mut lines = text
+        .trim_start_matches('\u{FEFF}')
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty() && !line.starts_with(['#', '-']));
+    let first = lines.next().unwrap_or("");
+    match first.strip_prefix("keys:").map(str::trim_start) {
+        Some("") => lines.next().is_some_and(|line| line.starts_with('{')),
+        Some(rest) => rest.starts_with('{'),
+        None => first.starts_with('{'),
     }
 }
 

@@ -43,18 +43,27 @@ impl WordTable {
         (meaning != NOTHING).then_some(meaning)
     }
 
-    /// What a word means at a place; `meaning` from now on if it meant nothing before.
-    pub(crate) fn get_or_insert(&mut self, place: u32, word: &[u8], meaning: u32) -> u32 {
-        assert!(meaning != NOTHING, "numbers of limits and of nodes stay below the last one");
+    /// Changes what a word means at a place, and answers what it means from now on.
+    pub(crate) fn change(
+        &mut self,
+        place: u32,
+        word: &[u8],
+        change: impl FnOnce(Option<u32>) -> u32,
+    ) -> u32 {
         if (self.taken + 1) * 2 > self.slots.len() {
             self.grow();
         }
         let found = self.find(place, word);
-        if self.slots[found].meaning == NOTHING {
+        let known = self.slots[found].meaning;
+        let is_new = known == NOTHING;
+        let meaning = change((!is_new).then_some(known));
+        assert!(meaning != NOTHING, "numbers of limits and of nodes stay below the last one");
+        if is_new {
             self.slots[found] = self.slot(place, word, meaning);
             self.taken += 1;
         }
-        self.slots[found].meaning
+        self.slots[found].meaning = meaning;
+        meaning
     }
 
     /// The slot of a word, or the free one where it would go.
@@ -113,6 +122,51 @@ impl WordTable {
     }
 }
 
+/// Numbers filed under words, several under one if need be.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct WordFile {
+    /// A number, or with [`MANY`] the list of them.
+    table: WordTable,
+    lists: Vec<Vec<u32>>,
+}
+
+/// Marks a list. Numbers stay below it, as bounds see to.
+const MANY: u32 = 1 << 31;
+
+impl WordFile {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.table.taken == 0
+    }
+
+    pub(crate) fn file(&mut self, word: &[u8], number: u32) {
+        assert!(number < MANY - 1, "there are fewer limits than that");
+        let lists = &mut self.lists;
+        self.table.change(0, word, |known| match known {
+            None => number,
+            Some(list) if list & MANY != 0 => {
+                lists[(list ^ MANY) as usize].push(number);
+                list
+            }
+            Some(first) => {
+                lists.push(vec![first, number]);
+                MANY | (lists.len() as u32 - 1)
+            }
+        });
+    }
+
+    /// Calls `found` with every number filed under a word.
+    #[inline]
+    pub(crate) fn look_up(&self, word: &[u8], mut found: impl FnMut(u32)) {
+        match self.table.get(0, word) {
+            None => {}
+            Some(list) if list & MANY != 0 => {
+                self.lists[(list ^ MANY) as usize].iter().for_each(|number| found(*number));
+            }
+            Some(number) => found(number),
+        }
+    }
+}
+
 #[inline]
 fn hash(place: u32, word: &[u8]) -> u64 {
     let mut hasher = WordHasher::default();
@@ -135,8 +189,8 @@ mod tests {
         let entries = (0..3).flat_map(|place| words.iter().map(move |word| (place, word)));
         for (meaning, (place, word)) in entries.clone().enumerate() {
             assert_eq!(table.get(place, word), None);
-            assert_eq!(table.get_or_insert(place, word, meaning as u32), meaning as u32);
-            assert_eq!(table.get_or_insert(place, word, 0), meaning as u32);
+            assert_eq!(table.change(place, word, |_| 7), 7);
+            assert_eq!(table.change(place, word, |known| known.unwrap() - 7 + meaning as u32), meaning as u32);
         }
         for (meaning, (place, word)) in entries.enumerate() {
             assert_eq!(table.get(place, word), Some(meaning as u32));

@@ -79,7 +79,9 @@ impl<'s, 't, 'm> Reader<'s, 't, 'm> {
             return reader.stop(span, format!("a control character (0x{code:02x}) is written here"));
         }
         if has_more_marks(source.text, most_marks) {
-            let sentence = format!("the file holds more than {most_marks} values, the most it may");
+            let sentence = format!(
+                "the file has more than {most_marks} commas, colons, brackets and lines, the most"
+            );
             return reader.stop(Span::START, sentence);
         }
         loop {

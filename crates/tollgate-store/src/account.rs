@@ -60,7 +60,7 @@ impl Account<'_> {
         id: ChargeId,
         room: usize,
     ) -> Result<Decision, NoRoom> {
-        let log_number = self.log_of(logged);
+        let log_number = self.log_under(logged, number, now);
         let decided = self.logs.look(log_number, |log| {
             let decided = logged.decide(log, now, cost, id);
             let enters = decided.decision.is_allowed() && cost != Cost::PEEK;
@@ -78,7 +78,7 @@ impl Account<'_> {
     /// Gives a charge back; false if there is nothing left of it.
     pub(crate) fn refund(&mut self, receipt: &Receipt, now: Timestamp) -> bool {
         let record = self.slot.record();
-        match self.register.get(record.limit) {
+        match self.limit_since(receipt) {
             Some(Limit::Counter(counter)) => {
                 // What a bucket owed before, in ticks of another quota, says nothing here.
                 let debt_before = if record.limit == receipt.limit { receipt.mark } else { 0 };
@@ -100,7 +100,7 @@ impl Account<'_> {
     /// Starts the hold of a logged charge anew; false if it has ended.
     pub(crate) fn renew(&mut self, receipt: &Receipt, now: Timestamp) -> bool {
         let record = self.slot.record();
-        match self.register.get(record.limit) {
+        match self.limit_since(receipt) {
             Some(Limit::Logged(logged)) => {
                 let id = ChargeId(receipt.mark);
                 self.change_log(&logged, record.limit, |log| logged.renew(log, now, id))
@@ -120,9 +120,18 @@ impl Account<'_> {
         self.slot.record()
     }
 
-    /// Puts back the state that a counter had before a charge.
+    /// Puts back the state that a counter had before a charge. A log that was there before went
+    /// when the counter started afresh.
     pub(crate) fn restore(&mut self, record: Record) {
-        self.slot.write(record);
+        let was_counter = matches!(self.register.get(record.limit), Some(Limit::Counter(_)));
+        self.slot.write(if was_counter { record } else { Record::VACANT });
+    }
+
+    /// The limit the state was written under, unless the algorithm changed since a charge was made,
+    /// and with it the state started afresh.
+    fn limit_since(&self, receipt: &Receipt) -> Option<Limit> {
+        let algorithm = self.register.get(receipt.limit)?.algorithm();
+        self.register.get(self.slot.record().limit).filter(|limit| limit.algorithm() == algorithm)
     }
 
     /// The state as `counter` counts: what was consumed under another limit is carried over.
@@ -153,7 +162,7 @@ impl Account<'_> {
         limit: u32,
         change: impl FnOnce(&mut Log) -> T,
     ) -> T {
-        let number = self.log_of(logged);
+        let number = LogNumber::of(self.slot.record().word);
         let (number, (result, vacant_at)) = self.logs.change(number, |log| {
             let result = change(log);
             (result, logged.vacant_at(log))
@@ -162,24 +171,18 @@ impl Account<'_> {
         result
     }
 
-    /// The number of this key's log under `logged`; what another algorithm left is forgotten.
-    fn log_of(&mut self, logged: &Logged) -> Option<LogNumber> {
+    /// The number of this key's log, brought under `logged` if it was written under another limit.
+    fn log_under(&mut self, logged: &Logged, number: u32, now: Timestamp) -> Option<LogNumber> {
         let Record { limit, word } = self.slot.record();
-        if word == Word::VACANT {
-            return None;
-        }
-        match self.register.get(limit) {
-            Some(written_under)
-                if written_under.algorithm() == Limit::Logged(*logged).algorithm() =>
-            {
-                LogNumber::of(word)
-            }
-            _ => {
-                self.forget_log();
-                self.slot.write(Record::VACANT);
-                None
+        if limit != number && word != Word::VACANT {
+            match self.register.get(limit) {
+                Some(Limit::Logged(written_under)) => self.change_log(logged, number, |log| {
+                    logged.carry_over(&written_under, log, now);
+                }),
+                _ => self.slot.write(Record::VACANT),
             }
         }
+        LogNumber::of(self.slot.record().word)
     }
 
     fn forget_log(&self) {

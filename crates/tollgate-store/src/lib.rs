@@ -30,12 +30,17 @@ mod enrolled;
 mod fingerprint;
 mod logs;
 mod memory;
+#[cfg(not(loom))]
+mod pages;
+#[cfg(loom)]
+#[path = "pages/modelled.rs"]
+mod pages;
 pub mod snapshot;
 mod sync;
 mod table;
 mod upkeep;
 
-pub use charge::{Charge, Mode, Receipt, Taken, WhenFull};
+pub use charge::{Charge, Figures, Mode, Receipt, Taken, WhenFull};
 pub use clock::Clock;
 pub use enrolled::{Enrolled, TooManyLimits};
 pub use memory::{MemoryStore, Unreservable};

@@ -4,14 +4,14 @@
 //! it. Bounded: at `max_bytes` it forgets vacant states first, then those that lose least, and a
 //! key at its limit never.
 
-use std::fmt;
+use std::{fmt, io};
 
 use smallvec::SmallVec;
 use tollgate_core::{ChargeId, Cost, Decision, Key, Limit, Logged, Timestamp, Transition};
 
 use crate::account::{self, Account, NoRoom};
 use crate::bounds::{MAX_BYTES_DEFAULT, MAX_BYTES_MIN};
-use crate::charge::{Charge, Mode, Receipt, Taken};
+use crate::charge::{Charge, Figures, Mode, Receipt, Taken};
 use crate::clock::Clock;
 use crate::enrolled::{Enrolled, Register, TooManyLimits};
 use crate::fingerprint::{Fingerprint, Secret};
@@ -79,7 +79,7 @@ impl MemoryStore {
     ) -> Result<Self, Unreservable> {
         let max_bytes = max_bytes.max(MAX_BYTES_MIN);
         Ok(Self {
-            table: Table::new(max_bytes).map_err(|_| Unreservable { max_bytes })?,
+            table: Table::new(max_bytes).map_err(|source| Unreservable { max_bytes, source })?,
             logs: Logs::new(),
             register: Register::new(),
             clock,
@@ -135,7 +135,12 @@ impl MemoryStore {
 
     /// Forgets what a key has consumed; false if nothing was known of it.
     pub fn reset(&self, key: &Key<'_>) -> bool {
-        self.account_of(self.secret.fingerprint(key)).map(|mut account| account.reset()).is_some()
+        let upkeep = self.upkeep(self.clock.now());
+        self.account_of(self.secret.fingerprint(key)).is_some_and(|mut account| {
+            let is_known = !upkeep.is_vacant(account.record());
+            account.reset();
+            is_known
+        })
     }
 
     /// A key as it may be shown: secret values as a hash that only this store can make.
@@ -185,7 +190,7 @@ impl MemoryStore {
     ) -> Taken {
         let taken = self.charge(account, key, charge, now);
         if charge.count_denied && !taken.is_allowed() {
-            return self.punished(account, key, charge, now);
+            return self.punished(account, key, charge, taken, now);
         }
         taken
     }
@@ -201,11 +206,14 @@ impl MemoryStore {
         let Enrolled { limit, number } = charge.limit;
         match limit {
             Limit::Counter(counter) => {
-                let Transition { decision, receipt, .. } =
+                let Transition { word, decision, receipt } =
                     account.charge_counter(counter, *number, now, charge.cost);
                 let tollgate_core::Receipt { at, cost, debt_before } = receipt;
-                let receipt = Receipt { key, limit: *number, cost, at, mark: debt_before };
-                Taken::Decided { decision, receipt }
+                Taken::Decided {
+                    outcome: decision.outcome,
+                    figures: Figures::of_state(*counter, word, now),
+                    receipt: Receipt { key, limit: *number, cost, at, mark: debt_before },
+                }
             }
             Limit::Logged(logged) => self.charge_log(account, key, charge, logged, now),
         }
@@ -219,15 +227,16 @@ impl MemoryStore {
         account: &mut Account<'_>,
         key: Fingerprint,
         charge: &Charge<'_>,
+        denial: Taken,
         now: Timestamp,
     ) -> Taken {
         let Enrolled { limit, number } = charge.limit;
         match limit {
             Limit::Counter(counter) if !account::takes_nothing(limit, charge.cost) => {
                 let decision = account.punish(counter, *number, now, charge.cost);
-                Taken::Decided { decision, receipt: Receipt::of_nothing(key) }
+                decided(decision, Receipt::of_nothing(key))
             }
-            _ => self.charge(account, key, charge, now),
+            _ => denial,
         }
     }
 
@@ -245,8 +254,7 @@ impl MemoryStore {
         match account.charge_log(logged, number, now, cost, ChargeId(id), room) {
             Ok(decision) => {
                 let cost = if decision.is_allowed() { cost } else { Cost::PEEK };
-                let receipt = Receipt { key, limit: number, cost, at: now, mark: id };
-                Taken::Decided { decision, receipt }
+                decided(decision, Receipt { key, limit: number, cost, at: now, mark: id })
             }
             Err(NoRoom) => Taken::Full(charge.when_full),
         }
@@ -314,24 +322,28 @@ impl MemoryStore {
         let denied = |(charge, answer): (&Charge<'_>, &Taken)| {
             charge.mode == Mode::Enforce && !answer.is_allowed()
         };
-        if charges.iter().zip(&answers).any(denied) {
+        let is_denied = charges.iter().zip(&answers).any(denied);
+        if is_denied {
             for index in (0..charges.len()).rev() {
                 if let Some(account) = accounts.at(places[index]) {
                     take_back(account, &charges[index], &answers[index], before[index], now);
                 }
             }
-            for index in 0..charges.len() {
-                if let Some(account) = accounts.at(places[index]) {
-                    let (charge, answer) = (&charges[index], &mut answers[index]);
-                    *answer = self.after_denial(account, keys[index], charge, *answer, now);
-                }
+        }
+        for index in 0..charges.len() {
+            let (charge, answer) = (&charges[index], &mut answers[index]);
+            // A limit in shadow may have denied what goes on.
+            if (is_denied || !answer.is_allowed())
+                && let Some(account) = accounts.at(places[index])
+            {
+                *answer = self.after_denial(account, keys[index], charge, *answer, now);
             }
         }
         answers
     }
 
-    /// What is said of a limit after the request was denied: nothing was taken of it, unless it
-    /// counts denied requests.
+    /// What is said of a limit after it, or another, denied the request: nothing was taken of it,
+    /// unless it counts denied requests.
     fn after_denial(
         &self,
         account: &mut Account<'_>,
@@ -340,12 +352,12 @@ impl MemoryStore {
         answer: Taken,
         now: Timestamp,
     ) -> Taken {
-        let Taken::Decided { decision: Decision { outcome, .. }, .. } = answer else {
+        let Taken::Decided { outcome, .. } = answer else {
             return answer;
         };
         if !answer.is_allowed() {
             return if charge.count_denied {
-                self.punished(account, key, charge, now)
+                self.punished(account, key, charge, answer, now)
             } else {
                 answer
             };
@@ -353,10 +365,9 @@ impl MemoryStore {
         let counts = charge.count_denied && matches!(charge.limit.limit, Limit::Counter(_));
         let cost = if counts { charge.cost } else { Cost::PEEK };
         match self.charge(account, key, &Charge { cost, ..*charge }, now) {
-            Taken::Decided { decision, .. } => Taken::Decided {
-                decision: Decision { outcome, ..decision },
-                receipt: Receipt::of_nothing(key),
-            },
+            Taken::Decided { figures, .. } => {
+                Taken::Decided { outcome, figures, receipt: Receipt::of_nothing(key) }
+            }
             full @ Taken::Full(_) => full,
         }
     }
@@ -486,9 +497,14 @@ fn without_state(place: Place, key: Fingerprint, charge: &Charge<'_>, now: Times
         Place::Full => Taken::Full(charge.when_full),
         Place::At(_) | Place::NotNeeded => {
             let decision = account::decide_unknown(&charge.limit.limit, now, charge.cost);
-            Taken::Decided { decision, receipt: Receipt::of_nothing(key) }
+            decided(decision, Receipt::of_nothing(key))
         }
     }
+}
+
+fn decided(decision: Decision, receipt: Receipt) -> Taken {
+    let figures = Figures::of_decision(decision);
+    Taken::Decided { outcome: decision.outcome, figures, receipt }
 }
 
 /// Undoes a charge that was taken before another was denied.
@@ -509,9 +525,10 @@ fn take_back(
 }
 
 /// The operating system would not reserve the memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Unreservable {
     max_bytes: usize,
+    source: io::Error,
 }
 
 impl fmt::Display for Unreservable {
@@ -520,4 +537,8 @@ impl fmt::Display for Unreservable {
     }
 }
 
-impl std::error::Error for Unreservable {}
+impl std::error::Error for Unreservable {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.source)
+    }
+}

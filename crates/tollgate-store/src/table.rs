@@ -25,12 +25,13 @@
 //!   of waiters can close.
 //! - Between a key's home group and the key's own, every group is full.
 
-use std::fmt;
+use std::{fmt, io};
 
 use tollgate_core::Word;
 
 use crate::bounds::{LIMITS_MAX, SHARD_SLOTS_MAX, SHARD_SLOTS_MIN, VICTIMS_LOOKED_AT};
 use crate::fingerprint::Fingerprint;
+use crate::pages::Pages;
 use crate::sync::{AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, spin};
 use crate::upkeep::Upkeep;
 
@@ -43,9 +44,7 @@ pub(crate) struct Record {
 
 /// All states of a store.
 pub(crate) struct Table {
-    words: Box<[AtomicU64]>,
-    /// Words before the first slot, so that groups begin with a cache line.
-    skipped: usize,
+    pages: Pages,
     shards: Box<[Mutex<Shard>]>,
     /// See [`Layout`].
     layout: AtomicU64,
@@ -70,15 +69,8 @@ pub(crate) struct Locked<'t> {
 #[derive(Debug)]
 pub(crate) struct Crowded;
 
-/// The operating system would not reserve the table.
-#[derive(Debug)]
-pub(crate) struct Unreservable;
-
 /// Slots that are compared at once.
 const GROUP: usize = 4;
-
-/// Words of a group, which begins at a multiple of them.
-const GROUP_WORDS: usize = 4 * GROUP;
 
 /// Fingerprint, then state. The upper bits of the state's halves, which the core leaves free, hold
 /// the number of its limit and the lock.
@@ -102,16 +94,15 @@ const _: () = assert!(SHARD_SLOTS_MAX < 1 << 16, "a layout keeps 16 bits for it"
 
 impl Table {
     /// A table that can grow to `max_bytes`. Memory is reserved now and committed as it is used.
-    pub(crate) fn new(max_bytes: usize) -> Result<Self, Unreservable> {
+    pub(crate) fn new(max_bytes: usize) -> io::Result<Self> {
         let slots_max = max_bytes / SLOT_BYTES;
         let shards = (slots_max / SHARD_SLOTS_MAX).max(1).next_power_of_two();
         let slots = SHARD_SLOTS_MIN;
         let layout = Layout { slots, slots_if_moved: slots, unmoved: 0 };
         let shard = |index| Mutex::new(Shard { index, keys: 0 });
-        let words = zeroed(slots_max.max(shards * slots) * 4 + GROUP_WORDS)?;
+        let words = slots_max.max(shards * slots) * size_of::<Slot>() / size_of::<AtomicU64>();
         Ok(Self {
-            skipped: words_to_alignment(&words),
-            words,
+            pages: Pages::reserve(words)?,
             shards: (0..shards).map(shard).collect(),
             layout: AtomicU64::new(layout.packed()),
             moving: Mutex::new(()),
@@ -195,8 +186,8 @@ impl Table {
         unreachable!("one slot of a shard is always empty")
     }
 
-    /// Forgets the key near where `key` belongs that loses least by it; false if nobody there can
-    /// be spared.
+    /// Forgets the key near where `key` belongs that loses least by it, unless others changed that
+    /// meanwhile; false if nobody there can be spared.
     pub(crate) fn forget_one(
         &self,
         shard: &mut Shard,
@@ -215,7 +206,11 @@ impl Table {
             .min();
         match victim {
             Some((_, index)) => {
-                upkeep.let_go(self.remove(shard, place, index));
+                let slot = Locked::new(self.slot(index));
+                // It may have reached its limit since it was looked at; then another goes.
+                if upkeep.loss(slot.record).is_some() {
+                    upkeep.let_go(self.remove(shard, place, index, slot));
+                }
                 true
             }
             None => false,
@@ -277,10 +272,10 @@ impl Table {
 
     /// Takes the key at `index` out, and closes the gap that it leaves: a key that had to pass the
     /// group by moves into it, and so on after that one.
-    fn remove(&self, shard: &mut Shard, place: Place, index: usize) -> Record {
+    fn remove(&self, shard: &mut Shard, place: Place, index: usize, slot: Locked<'_>) -> Record {
         let (mut gap, mut group) = (index, place.group_of(index));
         let mut was_passed = self.is_full(group);
-        let (_, removed) = Locked::new(self.slot(index)).vacate();
+        let (_, removed) = slot.vacate();
         shard.keys -= 1;
         self.keys.fetch_sub(1, Ordering::Relaxed);
         let mut next = place.after(group);
@@ -367,7 +362,7 @@ impl Table {
 
     #[inline]
     fn slots(&self) -> &[Slot] {
-        self.words[self.skipped..].as_chunks().0
+        self.pages.words().as_chunks().0
     }
 
     #[inline]
@@ -585,22 +580,4 @@ impl Record {
         let limit = low >> Word::HALF_BITS | (high >> Word::HALF_BITS) << LIMIT_BITS_LOW;
         Self { limit: limit as u32, word: Word { low: low & HALF, high: high & HALF } }
     }
-}
-
-/// Words of empty slots, of which the operating system commits only what is touched.
-#[cfg(not(loom))]
-fn zeroed(words: usize) -> Result<Box<[AtomicU64]>, Unreservable> {
-    bytemuck::allocation::try_zeroed_slice_box(words).map_err(|()| Unreservable)
-}
-
-#[cfg(loom)]
-fn zeroed(words: usize) -> Result<Box<[AtomicU64]>, Unreservable> {
-    Ok((0..words).map(|_| AtomicU64::new(0)).collect())
-}
-
-/// Words until the first that is aligned as a group is. An allocation aligned by its type would be
-/// cleared by hand, and so committed whole.
-fn words_to_alignment(words: &[AtomicU64]) -> usize {
-    let beyond = words.as_ptr().addr() / size_of::<AtomicU64>() % GROUP_WORDS;
-    (GROUP_WORDS - beyond) % GROUP_WORDS
 }

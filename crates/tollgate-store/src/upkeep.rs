@@ -29,11 +29,13 @@ impl Upkeep<'_> {
 
     /// Whether a state behaves as that of a key never seen.
     pub(crate) fn is_vacant(&self, record: Record) -> bool {
-        match self.limits.get(record.limit) {
-            None => true,
-            Some(Limit::Counter(counter)) => counter.vacant_at(record.word) <= self.now,
-            Some(Limit::Logged(_)) => LogNumber::vacant_at(record.word) <= self.now,
-        }
+        let vacant_at = match self.limits.get(record.limit) {
+            None => return true,
+            Some(Limit::Counter(counter)) => counter.vacant_at(record.word),
+            Some(Limit::Logged(_)) => LogNumber::vacant_at(record.word),
+        };
+        // The end of time stands for every moment that is later than can be told.
+        vacant_at <= self.now && vacant_at < Timestamp::END
     }
 
     /// How much is lost by forgetting a state: the share of its limit in use, then the time until

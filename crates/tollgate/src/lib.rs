@@ -37,7 +37,9 @@ mod limiter;
 mod verdict;
 
 pub use limiter::{Lease, Limiter, LimiterError};
-pub use tollgate_core::{Cost, Decision, Limit, Micros, Outcome, Quota, Timestamp};
-pub use tollgate_policy::{Missing, Mistakes, Policy, Request, Rule};
-pub use tollgate_store::{Clock, MemoryStore};
+pub use tollgate_core::{Algorithm, Cost, Decision, Limit, Micros, Outcome, Quota, Timestamp};
+pub use tollgate_policy::{
+    Missing, Mistake, Mistakes, Mode, OnStoreFailure, Policy, Request, Rule, Warning,
+};
+pub use tollgate_store::{Clock, MemoryStore, TooManyLimits, Unreservable, snapshot};
 pub use verdict::{Answer, Ruling, Verdict};

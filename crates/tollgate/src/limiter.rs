@@ -8,7 +8,8 @@ use arc_swap::ArcSwap;
 use smallvec::SmallVec;
 use tollgate_core::{Algorithm, Key};
 use tollgate_policy::{Admission, Charges, Mistakes, Mode, OnStoreFailure, Policy, Request};
-use tollgate_policy::{Rule, Scratch};
+use tollgate_policy::{Rule, Scratch, Store};
+use tollgate_store::bounds::MAX_BYTES_DEFAULT;
 use tollgate_store::{Charge, Clock, Enrolled, MemoryStore, Receipt, TooManyLimits, Unreservable};
 use tollgate_store::{Taken, WhenFull};
 
@@ -36,12 +37,19 @@ impl Limiter {
         Ok(Self { store, policy })
     }
 
-    /// A limiter for a policy that needs no other file, with a memory store of its own. Reading
-    /// files is the caller's: see [`Policy::parse`].
+    /// A limiter for a policy that needs no other file, with a memory store of its own, as large as
+    /// the policy says. Reading files is the caller's, and so is another store: see
+    /// [`Policy::parse`] and [`Limiter::new`].
     pub fn from_yaml(text: &str) -> Result<Self, LimiterError> {
         let no_files = |file: &str| Err(format!("{file} cannot be read from here"));
         let policy = Policy::parse("policy", text, &mut { no_files })?;
-        let store = MemoryStore::new(Clock::system())?;
+        let max_bytes = match &policy.settings().store {
+            Store::Memory(memory) => memory.max_bytes,
+            Store::Redis(_) => None,
+        };
+        let max_bytes = max_bytes
+            .map_or(MAX_BYTES_DEFAULT, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
+        let store = MemoryStore::with_max_bytes(Clock::system(), max_bytes)?;
         Ok(Self::new(policy, Arc::new(store))?)
     }
 
@@ -106,7 +114,11 @@ impl Limiter {
         lease.slots.iter().fold(true, |all, slot| self.store.renew(slot) & all)
     }
 
-    fn settle(&self, policy: &InForce, charges: &Charges<'_, '_>) -> (Ruling, SmallVec<[Entry; 4]>) {
+    fn settle(
+        &self,
+        policy: &InForce,
+        charges: &Charges<'_, '_>,
+    ) -> (Ruling, SmallVec<[Entry; 4]>) {
         let asked: SmallVec<[Charge<'_>; INLINE]> = charges
             .iter()
             .map(|charge| Charge {
@@ -161,7 +173,9 @@ impl Verdict {
         let slots: SmallVec<[Receipt; 2]> = self
             .taken
             .iter_mut()
-            .filter(|entry| policy.rules()[entry.rule as usize].algorithm() == Algorithm::Concurrency)
+            .filter(|entry| {
+                policy.rules()[entry.rule as usize].algorithm() == Algorithm::Concurrency
+            })
             .filter_map(|entry| entry.taken.take_receipt())
             .collect();
         (!slots.is_empty()).then_some(Lease { slots })

@@ -64,7 +64,7 @@ impl Verdict {
     /// How long an allowed request should be held before it goes on.
     pub fn delay(&self) -> Micros {
         let enforced = self.answers().filter(|answer| answer.is_enforced());
-        let delays = enforced.filter_map(|answer| answer.decision().map(Decision::delay));
+        let delays = enforced.filter_map(|answer| answer.decision().map(|it| it.delay()));
         if self.is_allowed() { delays.max().unwrap_or_default() } else { Micros::ZERO }
     }
 
@@ -75,7 +75,7 @@ impl Verdict {
             return None;
         }
         let denials = self.answers().filter(|answer| answer.is_enforced() && !answer.is_allowed());
-        let waits = denials.map(|answer| answer.decision().and_then(Decision::retry_after));
+        let waits = denials.map(|answer| answer.decision().and_then(|it| it.retry_after()));
         waits.collect::<Option<SmallVec<[Micros; 4]>>>()?.into_iter().max()
     }
 
@@ -87,7 +87,7 @@ impl Verdict {
         };
         self.answers()
             .filter(|answer| answer.rate().is_some() && answer.is_enforced())
-            .filter_map(|answer| Some((share(answer.decision()?), answer)))
+            .filter_map(|answer| Some((share(&answer.decision()?), answer)))
             .min_by_key(|(share, _)| *share)
             .map(|(_, answer)| answer)
     }
@@ -127,7 +127,7 @@ impl<'v> Answer<'v> {
     }
 
     /// What it said; nothing if it could not count.
-    pub fn decision(&self) -> Option<&'v Decision> {
+    pub fn decision(&self) -> Option<Decision> {
         self.entry.taken.decision()
     }
 

@@ -106,14 +106,22 @@ fn what_the_engine_cannot_serve_is_not_recommended() {
         "",
         "200000 entries a key are more than a log holds",
     );
-    check_refused(&["--concurrency", "100001"], "", "100001 at a time are more than are told apart");
+    check_refused(
+        &["--concurrency", "100001"],
+        "",
+        "100001 at a time are more than are told apart",
+    );
 }
 
 #[test]
 fn names_that_a_policy_does_not_take_are_not_recommended() {
     let slots = ["--concurrency", "3"];
     check_refused(&[&slots[..], &["--name", "a:b"]].concat(), "", "name \"a:b\" is not 1 to 64");
-    check_refused(&[&slots[..], &["--per", "header:"]].concat(), "", "names nothing after the colon");
+    check_refused(
+        &[&slots[..], &["--per", "header:"]].concat(),
+        "",
+        "names nothing after the colon",
+    );
 }
 
 #[test]

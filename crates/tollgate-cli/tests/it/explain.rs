@@ -119,7 +119,10 @@ fn a_cost_that_is_none_is_told_and_no_limit_claims_to_have_decided() {
     let request = ["path=/v1/chat/completions", "tenant=acme", "tokens=1e9"];
     let text = explained("llm-tokens.yaml", &request);
     assert!(text.starts_with("tokens     does not apply: "), "{text}");
-    assert!(text.contains("is not a cost: the request is refused\nrequests   500/minute, "), "{text}");
+    assert!(
+        text.contains("is not a cost: the request is refused\nrequests   500/minute, "),
+        "{text}"
+    );
     assert!(text.ends_with("verdict: denied: what it says it costs is not a cost\n"), "{text}");
     assert!(!text.contains("allowed") && !text.contains("key "), "{text}");
 }
@@ -252,7 +255,11 @@ fn a_policy_that_cannot_be_used_is_a_failure_with_every_mistake() {
     assert!(run.stderr.contains("policy.yaml:1:30: limit \"b\""), "{}", run.stderr);
     let run = folder.tollgate(&["explain", "-c", "missing.yaml"]);
     assert_eq!((run.code, run.stdout.as_str()), (Some(1), ""));
-    assert!(run.stderr.starts_with("error: missing.yaml cannot be read: No such"), "{}", run.stderr);
+    assert!(
+        run.stderr.starts_with("error: missing.yaml cannot be read: No such"),
+        "{}",
+        run.stderr
+    );
 }
 
 #[test]

@@ -130,8 +130,15 @@ fn what_is_no_file_of_text_cannot_be_read() {
     fs::create_dir(folder.path("folder.yaml")).unwrap();
     let check = |file: &str, why: &str| {
         let run = folder.tollgate(&["validate", file]);
-        assert_eq!((run.code, run.stderr.as_str()), (Some(1), "error: the policy cannot be read\n"));
-        assert!(run.stdout.starts_with(&format!("{file}: cannot be read: {why}")), "{}", run.stdout);
+        assert_eq!(
+            (run.code, run.stderr.as_str()),
+            (Some(1), "error: the policy cannot be read\n")
+        );
+        assert!(
+            run.stdout.starts_with(&format!("{file}: cannot be read: {why}")),
+            "{}",
+            run.stdout
+        );
     };
     check("latin1.yaml", "it is not UTF-8 text, at byte 16");
     check("folder.yaml", "Is a directory");

@@ -31,7 +31,7 @@ local function fixed_window(limit)
   local function charged(state, used, start, now, cost)
     local taken = min(cost, COUNT_MAX - used)
     local answer = decision(ALLOWED, used + taken, start, now, NONE)
-    answer[8], answer[9] = taken, max(now, start)
+    answer[CHARGED], answer[CHARGED_AT] = taken, max(now, start)
     if cost == 0 then return answer, state end
     return answer, { used + taken, start }
   end

@@ -7,7 +7,8 @@
 -- Rust says what is to be done to a log and leaves doing it to the owner. Here the log is at hand,
 -- so what time alone does to it is done when it is looked at, whatever the verdict will be.
 --
--- state: key, units of all entries, moment of the newest, and the entry that was taken, if one was.
+-- state: key, units of all entries, moment of the newest, and the entries that were taken and are
+-- not in the log yet.
 local function holding(name, most, hold, end_is_known)
   local marker = '1' .. name .. ' ' .. number_text(hold)
   local marker_of_any_hold = '^1' .. name .. ' (%d+)$'
@@ -34,7 +35,7 @@ local function holding(name, most, hold, end_is_known)
   end
 
   local function standing(key, now)
-    local state = { key = key, used = 0, newest_at = 0 }
+    local state = { key = key, used = 0, newest_at = 0, taken = {} }
     local front = read('ZRANGE', key, 0, 1, 'WITHSCORES') or {}
     if not front[1] then return state end
     -- What had ended under another hold does not come back: the shorter of the two counts.
@@ -71,9 +72,7 @@ local function holding(name, most, hold, end_is_known)
   -- Every entry holds a unit at least, so no more of them are looked at than units must end.
   local function falls_to(room, state, now)
     if not end_is_known then return NONE end
-    local used, taken = state.used, state.taken
-    if taken then used = used + taken.units end
-    local first = 1 -- after the marker
+    local used, first = state.used, 1 -- after the marker
     while true do
       local last = first + min(used - room, 100) - 1
       local entries = redis.call('ZRANGE', state.key, first, last, 'WITHSCORES')
@@ -84,17 +83,18 @@ local function holding(name, most, hold, end_is_known)
       if #entries < 2 * (last - first + 1) then break end
       first = last + 1
     end
-    if taken then return until_passed(now, hold, taken.at) end
+    for _, entry in ipairs(state.taken) do
+      used = used - entry.units
+      if used <= room then return until_passed(now, hold, entry.at) end
+    end
     return 0
   end
 
   local function decision(outcome, state, now, retry_after)
-    local used, last_at = state.used, state.newest_at
-    if state.taken then used, last_at = used + state.taken.units, state.taken.at end
-    local remaining = max(most - used, 0)
+    local remaining = max(most - state.used, 0)
     local reset_after, next_after = 0, 0
-    if used ~= 0 then
-      reset_after = until_passed(now, hold, last_at)
+    if state.used ~= 0 then
+      reset_after = until_passed(now, hold, state.newest_at)
       next_after = falls_to(max(most - (remaining + 1), 0), state, now)
     end
     return { outcome, most, remaining, reset_after, next_after, retry_after, 0, 0, 0, 0 }
@@ -102,11 +102,11 @@ local function holding(name, most, hold, end_is_known)
 
   local function charged(state, now, cost, id)
     if cost == 0 then return decision(ALLOWED, state, now, NONE), state end
-    local taken = { at = max(state.newest_at, now), id = id, units = cost }
-    local after =
-      { key = state.key, used = state.used, newest_at = state.newest_at, taken = taken }
+    local at, taken = max(state.newest_at, now), { unpack(state.taken) }
+    taken[#taken + 1] = { at = at, id = id, units = cost }
+    local after = { key = state.key, used = state.used + cost, newest_at = at, taken = taken }
     local answer = decision(ALLOWED, after, now, NONE)
-    answer[8], answer[9] = cost, taken.at
+    answer[CHARGED], answer[CHARGED_AT] = cost, at
     return answer, after
   end
 
@@ -132,7 +132,12 @@ local function holding(name, most, hold, end_is_known)
   end
 
   local function apply(state)
-    if state.taken then push(state.key, state.used, state.taken) end
+    local used = state.used
+    for _, entry in ipairs(state.taken) do used = used - entry.units end
+    for _, entry in ipairs(state.taken) do
+      push(state.key, used, entry)
+      used = used + entry.units
+    end
   end
 
   -- Twin of Logged::give_back. `held` is what the charge holds, since its member is named by it.

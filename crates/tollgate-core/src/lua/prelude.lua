@@ -14,10 +14,12 @@ local LOG_ENTRIES_MAX = 100000
 
 local max, min, fmod = math.max, math.min, math.fmod
 
--- An answer to one charge has these fields, as a reply has them: the outcome, limit, remaining,
--- reset_after, next_after, retry_after, delay, and the receipt: cost, at, debt_before.
-local ALLOWED, DENIED, TOO_COSTLY = 0, 1, 2
+-- An answer to one charge is a list, in the order of the reply: outcome, limit, remaining,
+-- reset_after, next_after, retry_after, delay, then the receipt. These are the places of those
+-- fields that are filled in or read by name.
 local OUTCOME, REMAINING, RESET_AFTER, NEXT_AFTER, RETRY_AFTER, DELAY = 1, 3, 4, 5, 6, 7
+local CHARGED, CHARGED_AT, DEBT_BEFORE = 8, 9, 10
+local ALLOWED, DENIED, TOO_COSTLY = 0, 1, 2
 local NONE = -1 -- in place of a wait
 
 -- fmod is exact, and so is dividing what has no remainder. Lua's own % is not: it multiplies a

@@ -82,7 +82,7 @@ local function sliding_window(limit)
     local taken = min(cost, COUNT_MAX - current)
     current = current + taken
     local answer = decision(ALLOWED, units + taken, current, previous, elapsed, behind)
-    answer[8], answer[9] = taken, number * period + elapsed
+    answer[CHARGED], answer[CHARGED_AT] = taken, number * period + elapsed
     if cost == 0 then return answer, state end
     return answer, { current, previous, number }
   end

@@ -1,6 +1,6 @@
 -- Decides the charges of one request and takes them: all of them or none.
 --
--- KEYS[i]   the state of charge i; no key comes twice
+-- KEYS[i]   the state of charge i; one that comes twice is charged twice, under one limit
 -- ARGV[1]   now in microseconds, or '' to read this server's clock (production always does)
 -- ARGV[..]  per charge ten: algorithm (1 sliding_window, 2 token_bucket, 3 leaky_bucket,
 --           4 fixed_window, 5 sliding_log, 6 concurrency), cost, mode (0 enforce, 1 shadow,
@@ -17,37 +17,56 @@
 local CHARGE = 10
 local SHADOW, FORCE = '1', '2'
 
-local charges, all_allow = {}, true
+-- Decides each on what the ones before it leave of its key.
+local charges, accounts, all_allow = {}, {}, true
 for i, key in ipairs(KEYS) do
   local at = 2 + (i - 1) * CHARGE
-  local limit, cost, mode = limit_at(at, at + 5), tonumber(ARGV[at + 1]), ARGV[at + 2]
-  local state, text = load_state(limit, key, NOW)
-  local decide = limit.decide
+  local account = accounts[key]
+  if not account then
+    local limit = limit_at(at, at + 5)
+    local state, text = load_state(limit, key, NOW)
+    if limit.anchored then state = limit.anchored(state, NOW) end
+    account = { limit = limit, state_before = state, state = state, text = text }
+    accounts[key] = account
+  end
+  local limit, cost, mode = account.limit, tonumber(ARGV[at + 1]), ARGV[at + 2]
+  local decide, answer = limit.decide, nil
   if mode == FORCE then decide = limit.force end
-  local answer, after = decide(state, NOW, cost, ARGV[at + 4])
+  answer, account.state = decide(account.state, NOW, cost, ARGV[at + 4])
   if answer[OUTCOME] ~= ALLOWED and mode ~= SHADOW then all_allow = false end
-  local counts_denied = limit.punish and ARGV[at + 3] == '1'
-  charges[i] = {
-    limit = limit, cost = cost, counts_denied = counts_denied,
-    state = state, text = text, answer = answer, after = after,
-  }
+  charges[i] = { account = account, cost = cost, decide = decide, answer = answer }
+end
+if not all_allow then
+  for _, charge in ipairs(charges) do charge.account.state = charge.account.state_before end
 end
 
+-- Settles what is not as it was decided, and answers.
 local reply
-for i, key in ipairs(KEYS) do
-  local charge = charges[i]
-  local limit, cost, answer, after = charge.limit, charge.cost, charge.answer, charge.after
-  if answer[OUTCOME] == ALLOWED and not (all_allow or charge.counts_denied) then
-    answer, after = limit.decide(charge.state, NOW, 0)
-  elseif answer[OUTCOME] == DENIED and charge.counts_denied then
-    answer, after = limit.decide(limit.punish(charge.state, NOW, cost), NOW, cost)
+for i, charge in ipairs(charges) do
+  local account, cost, answer = charge.account, charge.cost, charge.answer
+  local limit, outcome = account.limit, answer[OUTCOME]
+  local counts_denied = limit.punish and ARGV[5 + (i - 1) * CHARGE] == '1'
+  if outcome == DENIED and counts_denied then
+    local punished = limit.punish(account.state, NOW, cost)
+    answer, account.state = limit.decide(punished, NOW, cost)
+  elseif outcome == ALLOWED and not all_allow then
+    if counts_denied then
+      answer, account.state = charge.decide(account.state, NOW, cost)
+    else
+      answer, account.state = limit.decide(account.state, NOW, 0)
+    end
   end
-  if not all_allow then answer[8], answer[9], answer[10] = 0, 0, 0 end
-  save_state(limit, key, after, charge.text, answer[RESET_AFTER])
+  if not all_allow then
+    answer[CHARGED], answer[CHARGED_AT], answer[DEBT_BEFORE] = 0, 0, 0
+  end
+  account.reset_after = answer[RESET_AFTER]
   if not reply then
     reply = answer
   else
     for j = 1, CHARGE do reply[#reply + 1] = answer[j] end
   end
 end
-return reply
+for key, account in pairs(accounts) do
+  save_state(account.limit, key, account.state, account.text, account.reset_after)
+end
+return reply or {}

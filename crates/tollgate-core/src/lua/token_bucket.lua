@@ -41,7 +41,7 @@ local function token_bucket(limit, inside)
 
   local function charged(state, debt, at, behind, cost, price, delay)
     local answer = decision(ALLOWED, debt + price, behind, NONE)
-    answer[DELAY], answer[8], answer[9], answer[10] = delay, cost, at, debt
+    answer[DELAY], answer[CHARGED], answer[CHARGED_AT], answer[DEBT_BEFORE] = delay, cost, at, debt
     if price == 0 then return answer, state end
     return answer, { debt + price, at }
   end

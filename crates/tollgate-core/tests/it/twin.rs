@@ -1,13 +1,14 @@
 //! The Redis scripts answer as the Rust functions do: every field of every decision, and every
 //! state they leave behind, over random traces on a real server.
 
+use std::collections::HashMap;
 use std::rc::Rc;
 
 use tollgate_core::bounds::LOG_ENTRIES_MAX;
 use tollgate_core::lua::{self, Answer, Charge, Mode, Return};
 use tollgate_core::{
-    Algorithm, Align, ChargeId, Cost, Counter, Entry, Limit, Log, LogTransition, Logged, Micros,
-    Outcome, Quota, Receipt, Timestamp, Transition, Word,
+    Algorithm, Align, ChargeId, Cost, Counter, Entry, Limit, Log, Logged, Micros, Outcome, Quota,
+    Receipt, Timestamp, Word,
 };
 
 use crate::redis::{Redis, Reply, Text, write_command};
@@ -39,6 +40,7 @@ fn the_scripts_answer_as_the_rust_functions_do() {
         seen.renewals,
         seen.carried_over,
         seen.brought_back,
+        seen.keys_twice,
         seen.largest_quotas,
     ];
     assert!(rare.iter().all(|&times| times >= 500), "the traces are too tame: {seen:#?}");
@@ -63,10 +65,28 @@ struct Seen {
     renewals: u64,
     /// States whose units were converted to another quota.
     carried_over: u64,
+    /// Requests that name a key twice.
+    keys_twice: u64,
     /// Decisions at a clock behind the last one.
     brought_back: u64,
     /// Decisions under a limit that holds more than four thousand million.
     largest_quotas: u64,
+}
+
+impl Seen {
+    fn count(&mut self, order: &Order, answer: &Answer) {
+        let outcome = answer.decision.outcome;
+        let is_denied = matches!(outcome, Outcome::Denied { .. });
+        let place = Algorithm::ALL.iter().position(|it| *it == order.limit.algorithm());
+        self.decisions += 1;
+        self.by_algorithm[place.expect("one of all")] += 1;
+        self.denials += u64::from(is_denied);
+        self.too_costly += u64::from(outcome == Outcome::TooCostly);
+        self.delays += u64::from(!answer.decision.delay().is_zero());
+        self.forced += u64::from(order.mode == Mode::Force);
+        self.shadow_denials += u64::from(is_denied && order.mode == Mode::Shadow);
+        self.largest_quotas += u64::from(order.limit.capacity() > 4_000_000_000);
+    }
 }
 
 /// Four keys, and what happens to them.
@@ -130,7 +150,11 @@ impl Trace {
 
     fn take(&mut self, first: usize, is_back: bool, twins: &mut Twins) {
         let more = if self.rng.one_in(3) { self.rng.below(4) as usize } else { 0 };
-        let keys: Vec<usize> = (0..=more).map(|next| (first + next) % 4).collect();
+        let mut keys: Vec<usize> = (0..=more).map(|next| (first + next) % 4).collect();
+        if self.rng.one_in(12) {
+            keys.push(first);
+            twins.seen.keys_twice += 1;
+        }
         let orders: Vec<Order> = keys.iter().map(|&key| self.order(key)).collect();
         let answers = twins.take(&self.names, &orders, self.now);
         twins.seen.brought_back += u64::from(is_back);
@@ -350,32 +374,51 @@ const NOTHING: Receipt = Receipt { at: Timestamp::EPOCH, cost: Cost::PEEK, debt_
 /// What the server should hold, kept by the Rust functions.
 #[derive(Default)]
 struct Model {
-    stored: std::collections::HashMap<String, Stored>,
+    stored: HashMap<String, Stored>,
 }
 
 /// What is under a key, and the limit it was written under.
+#[derive(Clone)]
 enum Stored {
     Counter(Counter, Word),
     Log(Logged, Log),
 }
 
-/// A charge decided, and not yet made.
-#[derive(Clone, Copy)]
-enum Step {
-    Counter { limit: Counter, before: Word, transition: Transition },
-    Log { limit: Logged, transition: LogTransition },
-}
-
-impl Step {
-    fn outcome(&self) -> Outcome {
+impl Stored {
+    fn decide(&mut self, now: Timestamp, order: &Order, cost: Cost) -> Answer {
         match self {
-            Self::Counter { transition, .. } => transition.decision.outcome,
-            Self::Log { transition, .. } => transition.decision.outcome,
+            Self::Counter(limit, word) => {
+                let transition = match order.mode {
+                    Mode::Force => limit.force(*word, now, cost),
+                    Mode::Enforce | Mode::Shadow => limit.decide(*word, now, cost),
+                };
+                *word = transition.word;
+                Answer { decision: transition.decision, receipt: transition.receipt }
+            }
+            Self::Log(limit, log) => {
+                let transition = match order.mode {
+                    Mode::Force => limit.force(log, now, cost, order.id),
+                    Mode::Enforce | Mode::Shadow => limit.decide(log, now, cost, order.id),
+                };
+                log.apply(transition.change);
+                let mut receipt = NOTHING;
+                if transition.decision.is_allowed() && cost != Cost::PEEK {
+                    let last = log.entries().last().expect("what was just charged");
+                    receipt = Receipt { at: last.at, cost, debt_before: 0 };
+                }
+                Answer { decision: transition.decision, receipt }
+            }
         }
+    }
+
+    fn peek(&mut self, now: Timestamp, order: &Order) -> Answer {
+        let order = Order { mode: Mode::Enforce, ..*order };
+        Answer { receipt: NOTHING, ..self.decide(now, &order, Cost::PEEK) }
     }
 }
 
 impl Model {
+    /// What the script does, told with the functions of the core.
     fn take(
         &mut self,
         names: &[String],
@@ -383,95 +426,51 @@ impl Model {
         now: Timestamp,
         seen: &mut Seen,
     ) -> Vec<Answer> {
-        let allows = |step: &Step| matches!(step.outcome(), Outcome::Allowed { .. });
-        let decide = |order: &Order| self.decide(&names[order.key], order, now, seen);
-        let steps: Vec<Step> = orders.iter().map(decide).collect();
-        let all_allow = orders
-            .iter()
-            .zip(&steps)
-            .all(|(order, step)| order.mode == Mode::Shadow || allows(step));
-        let mut answers = Vec::new();
-        for (order, step) in orders.iter().zip(steps) {
-            let outcome = step.outcome();
-            let is_denied = matches!(outcome, Outcome::Denied { .. });
-            let answer = self.finish(&names[order.key], order, step, all_allow, now, seen);
-            seen.decisions += 1;
-            let place = Algorithm::ALL.iter().position(|it| *it == order.limit.algorithm());
-            seen.by_algorithm[place.expect("one of all")] += 1;
-            seen.denials += u64::from(is_denied);
-            seen.too_costly += u64::from(outcome == Outcome::TooCostly);
-            seen.delays += u64::from(!answer.decision.delay().is_zero());
-            seen.forced += u64::from(order.mode == Mode::Force);
-            seen.shadow_denials += u64::from(is_denied && order.mode == Mode::Shadow);
-            seen.largest_quotas += u64::from(order.limit.capacity() > 4_000_000_000);
-            answers.push(answer);
+        let mut accounts: HashMap<usize, Stored> = HashMap::new();
+        for order in orders {
+            let Order { key, limit, .. } = order;
+            let load = || self.load(&names[*key], limit, now, seen);
+            accounts.entry(*key).or_insert_with(load).peek(now, order);
+        }
+        let before = accounts.clone();
+
+        let mut decide = |order: &Order| {
+            let account = accounts.get_mut(&order.key).expect("it was loaded");
+            account.decide(now, order, order.cost)
+        };
+        let mut answers: Vec<Answer> = orders.iter().map(&mut decide).collect();
+        let is_fine = |(order, answer): (&Order, &Answer)| {
+            order.mode == Mode::Shadow || answer.decision.is_allowed()
+        };
+        let all_allow = orders.iter().zip(&answers).all(is_fine);
+        if !all_allow {
+            accounts = before;
+        }
+        for (order, answer) in orders.iter().zip(&mut answers) {
+            let account = accounts.get_mut(&order.key).expect("it was loaded");
+            seen.count(order, answer);
+            settle(account, order, answer, all_allow, now, seen);
+        }
+        for (key, account) in accounts {
+            self.keep(&names[key], account);
         }
         answers
     }
 
-    fn decide(&mut self, name: &str, order: &Order, now: Timestamp, seen: &mut Seen) -> Step {
-        let forces = order.mode == Mode::Force;
-        match order.limit {
-            Limit::Counter(limit) => {
-                let before = self.word(name, &limit, now, seen);
-                let transition = match forces {
-                    true => limit.force(before, now, order.cost),
-                    false => limit.decide(before, now, order.cost),
-                };
-                Step::Counter { limit, before, transition }
-            }
-            Limit::Logged(limit) => {
-                let log = self.log(name, &limit, now);
-                let transition = match forces {
-                    true => limit.force(log, now, order.cost, order.id),
-                    false => limit.decide(log, now, order.cost, order.id),
-                };
-                Step::Log { limit, transition }
-            }
+    /// What is under a key, as this limit counts.
+    fn load(&mut self, name: &str, limit: &Limit, now: Timestamp, seen: &mut Seen) -> Stored {
+        match limit {
+            Limit::Counter(limit) => Stored::Counter(*limit, self.word(name, limit, now, seen)),
+            Limit::Logged(limit) => Stored::Log(*limit, self.log(name, limit, now).clone()),
         }
     }
 
-    fn finish(
-        &mut self,
-        name: &str,
-        order: &Order,
-        step: Step,
-        all_allow: bool,
-        now: Timestamp,
-        seen: &mut Seen,
-    ) -> Answer {
-        match step {
-            Step::Counter { limit, before, mut transition } => {
-                let outcome = transition.decision.outcome;
-                let is_denied = matches!(outcome, Outcome::Denied { .. });
-                let is_made = all_allow || order.count_denied;
-                if transition.decision.is_allowed() && !is_made {
-                    seen.withheld += 1;
-                    transition = limit.decide(before, now, Cost::PEEK);
-                } else if is_denied && order.count_denied {
-                    seen.punished += 1;
-                    let punished = limit.punish(before, now, order.cost);
-                    transition = limit.decide(punished, now, order.cost);
-                }
-                self.keep_word(name, limit, transition.word);
-                let receipt = if all_allow { transition.receipt } else { NOTHING };
-                Answer { decision: transition.decision, receipt }
-            }
-            Step::Log { limit, mut transition } => {
-                let log = self.stored_log(name);
-                let is_made = transition.decision.is_allowed() && all_allow;
-                if transition.decision.is_allowed() && !all_allow {
-                    seen.withheld += 1;
-                    transition = limit.decide(log, now, Cost::PEEK, order.id);
-                }
-                log.apply(transition.change);
-                let mut receipt = NOTHING;
-                if is_made && order.cost != Cost::PEEK {
-                    let last = log.entries().last().expect("what was just charged");
-                    receipt = Receipt { at: last.at, cost: order.cost, debt_before: 0 };
-                }
+    fn keep(&mut self, name: &str, account: Stored) {
+        match account {
+            Stored::Counter(limit, word) => self.keep_word(name, limit, word),
+            Stored::Log(..) => {
+                self.stored.insert(name.to_owned(), account);
                 self.keep_log(name);
-                Answer { decision: transition.decision, receipt }
             }
         }
     }
@@ -552,13 +551,9 @@ impl Model {
             limit.carry_over(&old, &mut log, now);
         }
         self.stored.insert(name.to_owned(), Stored::Log(*limit, log));
-        self.stored_log(name)
-    }
-
-    fn stored_log(&mut self, name: &str) -> &mut Log {
         match self.stored.get_mut(name) {
             Some(Stored::Log(_, log)) => log,
-            _ => panic!("no log was looked at under {name}"),
+            _ => unreachable!("it was just put there"),
         }
     }
 
@@ -582,6 +577,37 @@ impl Model {
                 (words, Reply::texts(members(limit, log)))
             }
         }
+    }
+}
+
+/// Settles a charge that is not as it was decided, because it or another was denied.
+fn settle(
+    account: &mut Stored,
+    order: &Order,
+    answer: &mut Answer,
+    all_allow: bool,
+    now: Timestamp,
+    seen: &mut Seen,
+) {
+    let is_denied = matches!(answer.decision.outcome, Outcome::Denied { .. });
+    match account {
+        Stored::Counter(limit, word) if is_denied && order.count_denied => {
+            seen.punished += 1;
+            *word = limit.punish(*word, now, order.cost);
+            let order = Order { mode: Mode::Enforce, ..*order };
+            *answer = account.decide(now, &order, order.cost);
+        }
+        Stored::Counter(..) if order.count_denied && answer.decision.is_allowed() && !all_allow => {
+            *answer = account.decide(now, order, order.cost);
+        }
+        _ if answer.decision.is_allowed() && !all_allow => {
+            seen.withheld += 1;
+            *answer = account.peek(now, order);
+        }
+        _ => {}
+    }
+    if !all_allow {
+        answer.receipt = NOTHING;
     }
 }
 

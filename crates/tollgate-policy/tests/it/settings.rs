@@ -1,1 +1,97 @@
-//! Placeholder.
+//! The part of a policy that is about the process.
+
+use tollgate_core::{Algorithm, Micros};
+use tollgate_policy::{
+    HeaderGeneration, Mode, OnStoreFailure, RedisServers, Settings, Store, Unknown,
+};
+
+use crate::corpus;
+
+fn accepted(name: &str) -> tollgate_policy::Policy {
+    let files = corpus::files("accepted");
+    let (name, text) = files.iter().find(|(file, _)| *file == format!("{name}.yaml")).unwrap();
+    corpus::parse(name, text).unwrap()
+}
+
+fn settings(name: &str) -> Settings {
+    accepted(name).settings().clone()
+}
+
+#[test]
+fn the_policy_of_the_design_says_what_it_says() {
+    let policy = accepted("design");
+    let settings = policy.settings();
+    let listen = &settings.listen;
+    let ports = [&listen.http, &listen.grpc, &listen.admin, &listen.gateway, &listen.resp]
+        .map(|door| door.as_ref().unwrap().address.port());
+    assert_eq!(ports, [8080, 8081, 8082, 8000, 6380]);
+    assert_eq!(settings.upstream.as_deref(), Some("http://127.0.0.1:3000"));
+    assert_eq!(settings.store, Store::default());
+    assert_eq!(settings.client_ip.trusted_proxies[0].to_string(), "10.0.0.0/8");
+    assert_eq!(settings.client_ip.ipv6_prefix, 56);
+    let tenants = settings.tenants.as_ref().unwrap();
+    assert_eq!((tenants.from.as_str(), tenants.file.as_str()), ("header:x-api-key", "tenants.yaml"));
+    assert_eq!(tenants.unknown, Unknown::Tier("free".to_owned()));
+    assert_eq!(settings.headers, [HeaderGeneration::Draft11, HeaderGeneration::XRateLimit]);
+    assert_eq!(settings.descriptors.as_deref(), Some("./envoy/"));
+
+    let names: Vec<&str> = policy.rules().iter().map(|rule| &**rule.name()).collect();
+    assert_eq!(names, ["login", "api", "daily", "in-flight", "everyone"]);
+    let [login, api, daily, in_flight, everyone] = policy.rules() else { panic!() };
+    assert_eq!(login.algorithm(), Algorithm::SlidingLog);
+    assert_eq!(login.on_store_failure(), OnStoreFailure::Deny);
+    assert_eq!(api.on_store_failure(), OnStoreFailure::Local);
+    assert_eq!(daily.algorithm(), Algorithm::FixedWindow);
+    assert_eq!(in_flight.algorithm(), Algorithm::Concurrency);
+    assert_eq!((everyone.mode(), login.mode()), (Mode::Shadow, Mode::Enforce));
+    assert!(everyone.per().is_empty());
+    assert_eq!(login.place().to_string(), "design.yaml:23:11");
+}
+
+#[test]
+fn a_policy_without_sections_has_their_defaults() {
+    let settings = settings("minimal");
+    assert!(!settings.listen.is_written && settings.listen.http.is_none());
+    assert_eq!(settings.store, Store::default());
+    assert_eq!(settings.client_ip.ipv6_prefix, 56);
+    assert_eq!(settings.headers, [HeaderGeneration::Draft11, HeaderGeneration::XRateLimit]);
+    assert!(settings.tenants.is_none() && settings.upstream.is_none());
+}
+
+#[test]
+fn a_listener_has_a_long_form() {
+    let listen = settings("listen-long-form").listen;
+    let http = listen.http.unwrap();
+    assert_eq!(http.address.to_string(), "0.0.0.0:8080");
+    let tls = http.tls.unwrap();
+    assert_eq!((tls.cert.as_str(), tls.key.as_str()), ("a.pem", "a.key"));
+    assert_eq!(tls.client_ca.as_deref(), Some("ca.pem"));
+    assert_eq!(listen.grpc.unwrap().token_file.as_deref(), Some("t"));
+}
+
+#[test]
+fn a_store_has_all_its_forms() {
+    let Store::Memory(memory) = settings("store-memory-long").store else { panic!() };
+    assert_eq!(memory.max_bytes, Some(1 << 30));
+    assert_eq!(memory.snapshot.as_deref(), Some("state.tollgate"));
+
+    let servers = |name: &str| {
+        let Store::Redis(redis) = settings(name).store else { panic!("{name}") };
+        assert_eq!((redis.timeout, redis.prefix.as_str()), (Micros::from_millis(10), "tollgate"));
+        redis.servers
+    };
+    let local = "redis://127.0.0.1:6379".to_owned();
+    assert_eq!(servers("store-redis"), RedisServers::Single(local.clone()));
+    assert_eq!(servers("store-redis-long"), RedisServers::Single(local));
+    let nodes = ["redis://10.0.0.1:6379", "redis://10.0.0.2:6379"].map(str::to_owned).to_vec();
+    assert_eq!(servers("store-redis-cluster"), RedisServers::Cluster(nodes));
+    let nodes = vec!["redis://10.0.0.1:26379".to_owned()];
+    let master = "limits".to_owned();
+    assert_eq!(servers("store-redis-sentinel"), RedisServers::Sentinel { master, nodes });
+}
+
+#[test]
+fn headers_can_be_switched_off() {
+    assert!(settings("headers-off").headers.is_empty());
+    assert!(settings("headers-off-in-a-list").headers.is_empty());
+}

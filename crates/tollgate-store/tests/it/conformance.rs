@@ -185,7 +185,7 @@ mod traces {
             assert_eq!(taken.len(), orders.len());
             for ((expected, taken), order) in expected.iter().zip(&taken).zip(orders) {
                 let decision = expected.decision;
-                assert_eq!(taken.decision(), Some(&decision), "{order:?}\nof {orders:#?}");
+                assert_eq!(taken.decision(), Some(decision), "{order:?}\nof {orders:#?}");
                 let is_charged = taken.receipt().is_some();
                 assert_eq!(is_charged, expected.charged.is_some(), "{order:?}\nof {orders:#?}");
                 self.charged.extend(taken.receipt().zip(expected.charged));
@@ -270,7 +270,7 @@ mod requests_under_several_limits {
                 let taken = subject.take(&orders);
                 let told = |order: &Order| {
                     let place = orders.iter().position(|it| it.key == order.key);
-                    *taken[place.expect("one of the two")].decision().expect("there is room")
+                    taken[place.expect("one of the two")].decision().expect("there is room")
                 };
                 assert!(!told(&strict).is_allowed(), "{first} and {second}");
                 assert_eq!(told(&generous), untouched, "{first} and {second}");
@@ -344,7 +344,7 @@ mod requests_under_several_limits {
 
             let expected = subject.decide(&shadow);
             let taken = subject.take(&[shadow, enforced]);
-            assert_eq!(taken[0].decision(), Some(&expected), "{first} and {second}");
+            assert_eq!(taken[0].decision(), Some(expected), "{first} and {second}");
             assert!(!expected.is_allowed() && taken[1].is_allowed(), "{first} and {second}");
             assert_eq!(subject.remaining(&enforced), 3, "{first} and {second}");
         }
@@ -811,7 +811,7 @@ fn requests_taken_each_on_their_own_are_decided_one_after_the_other() {
         let expected: Vec<_> =
             orders.iter().map(|order| Some(model.take(&[*order], START)[0].decision)).collect();
         let mut told = Vec::new();
-        subject.take_each(&orders, |taken| told.push(taken.decision().copied()));
+        subject.take_each(&orders, |taken| told.push(taken.decision()));
         assert_eq!(told, expected, "{algorithm}");
     }
 }

@@ -56,7 +56,8 @@ enum What {
 impl Model {
     /// Takes all of `orders`, or none if one that is enforced is denied.
     pub(crate) fn take(&mut self, orders: &[Order], now: Timestamp) -> Vec<Answer> {
-        let before = self.states.clone();
+        let before = orders.iter().map(|order| (order.key, self.states.get(&order.key).cloned()));
+        let before: Vec<(u64, Option<State>)> = before.collect();
         let mut answers: Vec<Answer> =
             orders.iter().map(|order| self.charge(order, order.cost, now)).collect();
         let denies = |(order, answer): (&Order, &Answer)| {
@@ -64,7 +65,7 @@ impl Model {
         };
         let is_denied = orders.iter().zip(&answers).any(denies);
         if is_denied {
-            self.states = before;
+            before.into_iter().for_each(|(key, state)| self.put_back(key, state));
         }
         for (order, answer) in orders.iter().zip(&mut answers) {
             let counter = match order.limit.limit() {
@@ -103,7 +104,9 @@ impl Model {
                 let before = std::mem::replace(word, old.refund(*word, now, &receipt));
                 *word != before
             }
-            (What::Logged(id, cost), Some(State::Log(old, log))) => {
+            (What::Logged(id, cost), Some(State::Log(old, log)))
+                if Limit::Logged(*old).algorithm() == limit.algorithm() =>
+            {
                 old.give_back(log, now, id, cost.units()) > 0
             }
             _ => false,
@@ -112,19 +115,33 @@ impl Model {
 
     /// Starts a hold anew; false if it has ended.
     pub(crate) fn renew(&mut self, charged: &Charged, now: Timestamp) -> bool {
-        match (charged.what, self.states.get_mut(&charged.key)) {
-            (What::Logged(id, _), Some(State::Log(old, log))) => old.renew(log, now, id),
+        let Charged { key, limit, what } = *charged;
+        match (what, self.states.get_mut(&key)) {
+            (What::Logged(id, _), Some(State::Log(old, log)))
+                if Limit::Logged(*old).algorithm() == limit.algorithm() =>
+            {
+                old.renew(log, now, id)
+            }
             _ => false,
         }
     }
 
     /// Forgets a key; false if it is as good as never seen.
     pub(crate) fn reset(&mut self, key: u64, now: Timestamp) -> bool {
-        match self.states.remove(&key) {
-            None => false,
-            Some(State::Counter(counter, word)) => counter.vacant_at(word) > now,
-            Some(State::Log(logged, log)) => logged.vacant_at(&log) > now,
-        }
+        let vacant_at = match self.states.remove(&key) {
+            None => return false,
+            Some(State::Counter(counter, word)) => counter.vacant_at(word),
+            Some(State::Log(logged, log)) => logged.vacant_at(&log),
+        };
+        // The end of time stands for every moment that is later than can be told.
+        vacant_at > now || vacant_at == Timestamp::END
+    }
+
+    fn put_back(&mut self, key: u64, state: Option<State>) {
+        match state {
+            Some(state) => self.states.insert(key, state),
+            None => self.states.remove(&key),
+        };
     }
 
     fn charge(&mut self, order: &Order, cost: Cost, now: Timestamp) -> Answer {
@@ -142,7 +159,7 @@ impl Model {
             Limit::Logged(logged) => {
                 self.charges += 1;
                 let id = ChargeId(self.charges);
-                let mut log = self.log(key, &logged);
+                let mut log = self.log(key, &logged, now);
                 let transition = logged.decide(&log, now, cost, id);
                 log.apply(transition.change);
                 self.states.insert(key, State::Log(logged, log));
@@ -169,11 +186,14 @@ impl Model {
         }
     }
 
-    fn log(&self, key: u64, logged: &Logged) -> Log {
-        let algorithm = |logged: &Logged| Limit::Logged(*logged).algorithm();
+    fn log(&self, key: u64, logged: &Logged, now: Timestamp) -> Log {
         match self.states.get(&key) {
-            Some(State::Log(old, log)) if algorithm(old) == algorithm(logged) => log.clone(),
-            _ => Log::default(),
+            Some(State::Log(old, log)) => {
+                let mut log = log.clone();
+                logged.carry_over(old, &mut log, now);
+                log
+            }
+            Some(State::Counter(..)) | None => Log::default(),
         }
     }
 }

@@ -59,7 +59,7 @@ impl Subject {
 
     /// What one order is told.
     pub(crate) fn decide(&self, order: &Order) -> Decision {
-        *self.take_one(order).decision().expect("there is room")
+        self.take_one(order).decision().expect("there is room")
     }
 
     /// What one order is told, and what gives it back.

@@ -1,0 +1,43 @@
+//! Memory for the table: reserved at once, committed as it is touched, in large pages where the
+//! operating system has them.
+//!
+//! A table is read at random places, and in small pages finding the memory takes as long as
+//! reading it. This is the one file of the workspace with `unsafe` code: a mapping has no type, and
+//! somebody has to say that it is words.
+
+#![allow(unsafe_code)]
+
+use std::io;
+
+use memmap2::{MmapMut, MmapRaw};
+
+use crate::sync::AtomicU64;
+
+/// Words that are zero until they are written.
+pub(crate) struct Pages {
+    mapping: MmapRaw,
+    words: usize,
+}
+
+impl Pages {
+    /// Reserves memory for `words`.
+    pub(crate) fn reserve(words: usize) -> io::Result<Self> {
+        let bytes = words.checked_mul(size_of::<AtomicU64>());
+        let bytes = bytes.ok_or(io::ErrorKind::OutOfMemory)?;
+        let mapping = MmapRaw::from(MmapMut::map_anon(bytes)?);
+        // Large pages are a wish: without them everything works, only slower.
+        #[cfg(target_os = "linux")]
+        let _ = mapping.advise(memmap2::Advice::HugePage);
+        Ok(Self { mapping, words })
+    }
+
+    /// All of them.
+    #[inline]
+    pub(crate) fn words(&self) -> &[AtomicU64] {
+        // SAFETY: The mapping is private to this value, at least `words` words long, aligned to a
+        // page and zeroed by the operating system, and every bit pattern is an `AtomicU64`. It is
+        // unmapped only when `self` is dropped, which the lifetime of the result forbids before.
+        // Nothing else reads or writes it: the pointer leaves this file only as these atomics.
+        unsafe { std::slice::from_raw_parts(self.mapping.as_mut_ptr().cast(), self.words) }
+    }
+}

@@ -1,0 +1,17 @@
+//! Words that loom can watch, in place of mapped memory.
+
+use std::io;
+
+use crate::sync::AtomicU64;
+
+pub(crate) struct Pages(Box<[AtomicU64]>);
+
+impl Pages {
+    pub(crate) fn reserve(words: usize) -> io::Result<Self> {
+        Ok(Self((0..words).map(|_| AtomicU64::new(0)).collect()))
+    }
+
+    pub(crate) fn words(&self) -> &[AtomicU64] {
+        &self.0
+    }
+}
