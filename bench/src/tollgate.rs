@@ -82,7 +82,7 @@ impl Contender for Keyed {
     fn decide(&self, key: &String) -> bool {
         let values = [Value::new(key.as_bytes())];
         let key = Key { limit: "api", values: &values };
-        self.store.take_one(&Charge::new(key, &self.limit)).is_allowed()
+        self.store.allows(&Charge::new(key, &self.limit))
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 use tollgate::{Answer, Clock, Limiter, MemoryStore, Missing, Outcome, Request, Ruling, Verdict};
-use tollgate_core::{Algorithm, Cost};
+use tollgate_core::{Algorithm, Cost, Micros};
 use tollgate_policy::{Explanation, Policy, Standing};
 
 use crate::output::{self, Failure, Format, Palette, Tone};
@@ -248,7 +248,7 @@ fn in_json(lines: &[Line], verdict: &Verdict) -> Value {
     json!({
         "allowed": verdict.is_allowed(),
         "ruling": ruling_name(verdict.ruling()),
-        "retry_after_ms": verdict.retry_after().map(|wait| wait.as_millis_up()),
+        "retry_after_ms": verdict.retry_after().map(Micros::as_millis_up),
         "delay_ms": verdict.delay().as_millis_up(),
         "limits": lines.iter().map(line).collect::<Vec<Value>>(),
     })
@@ -260,9 +260,9 @@ fn figures(answer: &Answer<'_>) -> Value {
         "allowed": answer.is_allowed(),
         "limit": decision.map(|decision| decision.limit),
         "remaining": decision.map(|decision| decision.remaining),
-        "retry_after_ms": decision.and_then(|decision| decision.retry_after()).map(|wait| wait.as_millis_up()),
+        "retry_after_ms": decision.and_then(|decision| decision.retry_after()).map(Micros::as_millis_up),
         "reset_after_ms": decision.map(|decision| decision.reset_after.as_millis_up()),
-        "next_after_ms": decision.and_then(|decision| decision.next_after).map(|wait| wait.as_millis_up()),
+        "next_after_ms": decision.and_then(|decision| decision.next_after).map(Micros::as_millis_up),
         "delay_ms": decision.map(|decision| decision.delay().as_millis_up()),
         "algorithm": answer.rule().algorithm().name(),
         "rate": answer.rate().map(|rate| rate.to_string()),

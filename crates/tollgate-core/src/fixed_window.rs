@@ -6,7 +6,7 @@
 //!
 //! The Redis twin of this file is `lua/fixed_window.lua`.
 
-use crate::{Cost, Decision, Micros, Outcome, Quota, Receipt, Timestamp, Transition, Word};
+use crate::{Cost, Decision, Micros, Outcome, Quota, Receipt, Step, Timestamp, Word};
 
 /// Where windows begin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -44,24 +44,26 @@ impl FixedWindow {
     }
 
     #[inline]
-    pub(crate) fn decide(&self, word: Word, now: Timestamp, cost: Cost) -> Transition {
+    pub(crate) fn step(&self, word: Word, now: Timestamp, cost: Cost) -> Step {
         let word = self.anchored(word, now);
         let window = self.current(word, now);
-        let limit = self.quota.count();
-        if u64::from(window.used) + cost.get() <= u64::from(limit) {
-            return self.charged(word, window, now, cost);
+        if u64::from(window.used) + cost.get() > u64::from(self.quota.count()) {
+            return Step::refused(word);
         }
-        let outcome = if cost.units() > limit {
-            Outcome::TooCostly
-        } else {
-            Outcome::Denied { retry_after: Some(self.until_next(window, now)) }
-        };
-        Transition::refused(word, self.decision(outcome, window, now))
+        charged(word, window, now, cost)
     }
 
-    pub(crate) fn force(&self, word: Word, now: Timestamp, cost: Cost) -> Transition {
+    pub(crate) fn force(&self, word: Word, now: Timestamp, cost: Cost) -> Step {
         let word = self.anchored(word, now);
-        self.charged(word, self.current(word, now), now, cost)
+        charged(word, self.current(word, now), now, cost)
+    }
+
+    /// Why a request was refused.
+    pub(crate) fn refusal(&self, word: Word, now: Timestamp, cost: Cost) -> Outcome {
+        if cost.units() > self.quota.count() {
+            return Outcome::TooCostly;
+        }
+        Outcome::Denied { retry_after: Some(self.until_next(self.current(word, now), now)) }
     }
 
     pub(crate) fn refund(&self, word: Word, now: Timestamp, receipt: &Receipt) -> Word {
@@ -111,11 +113,14 @@ impl FixedWindow {
     #[inline]
     pub(crate) fn anchored(&self, word: Word, now: Timestamp) -> Word {
         let window = Window::from(word);
+        // The common case is a window not ahead at all, and finding the next one costs a division.
+        if window.start <= now { word } else { self.brought_back(window, now).into() }
+    }
+
+    #[cold]
+    fn brought_back(&self, window: Window, now: Timestamp) -> Window {
         let latest = self.start_of(now).plus(self.quota.period());
-        if window.start <= latest {
-            return word;
-        }
-        Window { start: latest, ..window }.into()
+        Window { start: window.start.min(latest), ..window }
     }
 
     /// The window that `now` falls into.
@@ -146,19 +151,9 @@ impl FixedWindow {
         now.until_passed(self.quota.period(), window.start)
     }
 
-    #[inline]
-    fn charged(&self, word: Word, window: Window, now: Timestamp, cost: Cost) -> Transition {
-        let used = window.used.saturating_add(cost.units());
-        let taken = Cost::new(used - window.used);
-        let receipt = Receipt { at: now.max(window.start), cost: taken, debt_before: 0 };
-        let window = Window { used, ..window };
-        let word = if cost == Cost::PEEK { word } else { window.into() };
-        let decision = self.decision(Outcome::ALLOWED, window, now);
-        Transition { word, decision, receipt }
-    }
-
-    #[inline]
-    fn decision(&self, outcome: Outcome, window: Window, now: Timestamp) -> Decision {
+    /// The figures of a state at `now`, with the outcome that led to it.
+    pub(crate) fn decision(&self, outcome: Outcome, word: Word, now: Timestamp) -> Decision {
+        let window = self.current(word, now);
         let limit = self.quota.count();
         let until_next = if window.used == 0 { Micros::ZERO } else { self.until_next(window, now) };
         Decision {
@@ -168,6 +163,18 @@ impl FixedWindow {
             reset_after: until_next,
             next_after: Some(until_next),
         }
+    }
+}
+
+#[inline]
+fn charged(word: Word, window: Window, now: Timestamp, cost: Cost) -> Step {
+    let used = window.used.saturating_add(cost.units());
+    let taken = Cost::new(used - window.used);
+    Step {
+        word: if cost == Cost::PEEK { word } else { Window { used, ..window }.into() },
+        is_allowed: true,
+        delay: Micros::ZERO,
+        receipt: Receipt { at: now.max(window.start), cost: taken, debt_before: 0 },
     }
 }
 

@@ -8,9 +8,9 @@
 //! The Redis twin of this file is `lua/leaky_bucket.lua`.
 
 use crate::bounds::EXACT_MAX;
-use crate::token_bucket::{Standing, TokenBucket};
+use crate::token_bucket::TokenBucket;
 use crate::{Cost, Decision, Micros, Outcome, Quota, QuotaError, Receipt, Timestamp};
-use crate::{Transition, Word};
+use crate::{Step, Word};
 
 /// A queue of requests released at a quota's rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -45,28 +45,34 @@ impl LeakyBucket {
     }
 
     #[inline]
-    pub(crate) fn decide(&self, word: Word, now: Timestamp, cost: Cost) -> Transition {
+    pub(crate) fn step(&self, word: Word, now: Timestamp, cost: Cost) -> Step {
         let word = self.bucket.anchored(word, now);
         let standing = self.bucket.standing(word, now);
-        if cost.units() > self.bucket.burst() {
-            return Transition::refused(word, self.decision(Outcome::TooCostly, &standing));
-        }
         let price = self.bucket.price(cost);
         let delay = self.bucket.repaid_in(standing.debt, &standing);
-        let until_room = self
-            .bucket
-            .repaid_in(standing.debt.saturating_sub(self.bucket.capacity() - price), &standing);
-        // A peek is never held, so it may look at a queue that is too long to join.
-        let until_short = if cost == Cost::PEEK { Micros::ZERO } else { self.until_short(delay) };
-        if until_room.is_zero() && until_short.is_zero() {
-            return self.in_time(self.bucket.charged(word, standing, cost, price, delay));
+        if cost.units() > self.bucket.burst()
+            || standing.debt > self.bucket.capacity() - price
+            || !self.until_short(delay, cost).is_zero()
+        {
+            return Step::refused(word);
         }
-        let retry_after = Some(until_room.max(until_short));
-        Transition::refused(word, self.decision(Outcome::Denied { retry_after }, &standing))
+        Step { delay, ..self.bucket.charged(word, &standing, cost, price) }
     }
 
-    pub(crate) fn force(&self, word: Word, now: Timestamp, cost: Cost) -> Transition {
-        self.in_time(self.bucket.force(word, now, cost))
+    pub(crate) fn force(&self, word: Word, now: Timestamp, cost: Cost) -> Step {
+        self.bucket.force(word, now, cost)
+    }
+
+    /// Why a request was refused.
+    pub(crate) fn refusal(&self, word: Word, now: Timestamp, cost: Cost) -> Outcome {
+        if cost.units() > self.bucket.burst() {
+            return Outcome::TooCostly;
+        }
+        let standing = self.bucket.standing(word, now);
+        let room = self.bucket.capacity() - self.bucket.price(cost);
+        let until_room = self.bucket.repaid_in(standing.debt.saturating_sub(room), &standing);
+        let delay = self.bucket.repaid_in(standing.debt, &standing);
+        Outcome::Denied { retry_after: Some(until_room.max(self.until_short(delay, cost))) }
     }
 
     pub(crate) fn refund(&self, word: Word, now: Timestamp, receipt: &Receipt) -> Word {
@@ -82,30 +88,11 @@ impl LeakyBucket {
         &self.bucket
     }
 
-    /// How long until a request that would wait `delay` now would wait no longer than it may.
-    #[inline]
-    fn until_short(&self, delay: Micros) -> Micros {
-        Micros::new(delay.as_micros().saturating_sub(self.max_delay.as_micros()))
-    }
-
-    #[inline]
-    fn decision(&self, outcome: Outcome, standing: &Standing) -> Decision {
-        let delay = self.bucket.repaid_in(standing.debt, standing);
-        self.bounded_by_delay(self.bucket.decision(outcome, standing), delay)
-    }
-
-    /// The same transition, with the figures that `max_delay` changes.
-    #[inline]
-    fn in_time(&self, transition: Transition) -> Transition {
-        let decision = transition.decision;
-        let decision = self.bounded_by_delay(decision, decision.reset_after);
-        Transition { decision, ..transition }
-    }
-
-    /// While the next request would wait too long nothing can be taken, whatever the queue holds.
-    #[inline]
-    fn bounded_by_delay(&self, decision: Decision, delay: Micros) -> Decision {
-        let until_short = self.until_short(delay);
+    /// The figures of a state at `now`. While the next request would wait too long nothing can be
+    /// taken, whatever the queue holds.
+    pub(crate) fn decision(&self, outcome: Outcome, word: Word, now: Timestamp) -> Decision {
+        let decision = self.bucket.decision(outcome, word, now);
+        let until_short = self.until_short(decision.reset_after, Cost::ONE);
         if until_short.is_zero() {
             return decision;
         }
@@ -115,5 +102,15 @@ impl LeakyBucket {
             Some(until_short)
         };
         Decision { remaining: 0, next_after, ..decision }
+    }
+
+    /// How long until a request that would wait `delay` now would wait no longer than it may. A
+    /// peek is never held, so it may look at a queue that is too long to join.
+    #[inline]
+    fn until_short(&self, delay: Micros, cost: Cost) -> Micros {
+        if cost == Cost::PEEK {
+            return Micros::ZERO;
+        }
+        Micros::new(delay.as_micros().saturating_sub(self.max_delay.as_micros()))
     }
 }

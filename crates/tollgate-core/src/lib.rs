@@ -46,7 +46,9 @@ pub use fixed_window::{Align, FixedWindow};
 pub use held::{ChargeId, Entry, Log, LogChange, LogTransition};
 pub use key::{Key, Value};
 pub use leaky_bucket::LeakyBucket;
-pub use limit::{Algorithm, AlgorithmError, Counter, Limit, Logged, Receipt, Transition, Word};
+pub use limit::{
+    Algorithm, AlgorithmError, Counter, Limit, Logged, Receipt, Step, Transition, Word,
+};
 pub use numbers::NUMBERS;
 pub use quota::{Cost, CostError, Quota, QuotaError};
 pub use sliding_log::SlidingLog;

@@ -18,7 +18,7 @@ use crate::leaky_bucket::LeakyBucket;
 use crate::sliding_log::SlidingLog;
 use crate::sliding_window::SlidingWindow;
 use crate::token_bucket::TokenBucket;
-use crate::{Cost, Decision, Micros, Quota, QuotaError, Timestamp};
+use crate::{Cost, Decision, Micros, Outcome, Quota, QuotaError, Timestamp};
 
 /// How a limit counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -157,24 +157,37 @@ pub struct Receipt {
     pub debt_before: u64,
 }
 
-/// The next state of a counter, and the answer.
+/// What a request does to the state of a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Transition {
+pub struct Step {
     /// The state from now on. On denial it is the state as it was, except that a time too far
     /// ahead of the clock is brought back.
     pub word: Word,
-    /// The answer.
-    pub decision: Decision,
+    /// Whether the request may go on.
+    pub is_allowed: bool,
+    /// After what delay: zero except under a leaky bucket.
+    pub delay: Micros,
     /// Names the charge; of nothing, on denial.
     pub receipt: Receipt,
 }
 
-impl Transition {
+impl Step {
     #[inline]
-    pub(crate) fn refused(word: Word, decision: Decision) -> Self {
+    pub(crate) const fn refused(word: Word) -> Self {
         let receipt = Receipt { at: Timestamp::EPOCH, cost: Cost::PEEK, debt_before: 0 };
-        Self { word, decision, receipt }
+        Self { word, is_allowed: false, delay: Micros::ZERO, receipt }
     }
+}
+
+/// The next state of a counter, and the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transition {
+    /// See [`Step::word`].
+    pub word: Word,
+    /// The answer.
+    pub decision: Decision,
+    /// See [`Step::receipt`].
+    pub receipt: Receipt,
 }
 
 impl Limit {
@@ -234,28 +247,63 @@ impl Limit {
 }
 
 impl Counter {
-    /// Decides one request.
-    #[inline]
+    /// Decides one request: [`step`](Self::step), with all that there is to [`tell`](Self::tell).
     pub fn decide(&self, word: Word, now: Timestamp, cost: Cost) -> Transition {
-        let transition = match self {
-            Self::SlidingWindow(limit) => limit.decide(word, now, cost),
-            Self::TokenBucket(limit) => limit.decide(word, now, cost),
-            Self::LeakyBucket(limit) => limit.decide(word, now, cost),
-            Self::FixedWindow(limit) => limit.decide(word, now, cost),
-        };
-        debug_assert!(transition.word.low >> Word::HALF_BITS == 0);
-        debug_assert!(transition.word.high >> Word::HALF_BITS == 0);
-        transition
+        self.told(&self.step(word, now, cost), now, cost)
     }
 
     /// Charges one request whatever is left, and answers that it was allowed.
     pub fn force(&self, word: Word, now: Timestamp, cost: Cost) -> Transition {
-        match self {
+        let step = match self {
             Self::SlidingWindow(limit) => limit.force(word, now, cost),
             Self::TokenBucket(limit) => limit.force(word, now, cost),
             Self::LeakyBucket(limit) => limit.force(word, now, cost),
             Self::FixedWindow(limit) => limit.force(word, now, cost),
+        };
+        self.told(&step, now, cost)
+    }
+
+    /// Whether one request may go on, and what it does to the state: as much as is needed to go
+    /// on, without the figures, which take most of the time.
+    #[inline]
+    pub fn step(&self, word: Word, now: Timestamp, cost: Cost) -> Step {
+        let step = match self {
+            Self::SlidingWindow(limit) => limit.step(word, now, cost),
+            Self::TokenBucket(limit) => limit.step(word, now, cost),
+            Self::LeakyBucket(limit) => limit.step(word, now, cost),
+            Self::FixedWindow(limit) => limit.step(word, now, cost),
+        };
+        debug_assert!((step.word.low | step.word.high) >> Word::HALF_BITS == 0);
+        step
+    }
+
+    /// The decision that a step was, for a request of `cost` at `now`.
+    pub fn tell(&self, step: &Step, now: Timestamp, cost: Cost) -> Decision {
+        let (word, delay) = (step.word, step.delay);
+        let allowed = step.is_allowed.then_some(Outcome::Allowed { delay });
+        match self {
+            Self::SlidingWindow(limit) => {
+                let outcome = allowed.unwrap_or_else(|| limit.refusal(word, now, cost));
+                limit.decision(outcome, word, now)
+            }
+            Self::TokenBucket(limit) => {
+                let outcome = allowed.unwrap_or_else(|| limit.refusal(word, now, cost));
+                limit.decision(outcome, word, now)
+            }
+            Self::LeakyBucket(limit) => {
+                let outcome = allowed.unwrap_or_else(|| limit.refusal(word, now, cost));
+                limit.decision(outcome, word, now)
+            }
+            Self::FixedWindow(limit) => {
+                let outcome = allowed.unwrap_or_else(|| limit.refusal(word, now, cost));
+                limit.decision(outcome, word, now)
+            }
         }
+    }
+
+    fn told(&self, step: &Step, now: Timestamp, cost: Cost) -> Transition {
+        let decision = self.tell(step, now, cost);
+        Transition { word: step.word, decision, receipt: step.receipt }
     }
 
     /// Charges a denied request, as `count_denied` asks. A bucket's debt stops at twice what it

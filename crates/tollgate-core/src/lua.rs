@@ -38,9 +38,9 @@ macro_rules! script {
 
 /// Decides the charges of one request and takes them, all or none.
 ///
-/// `KEYS` are the states, one a charge and all different; `ARGV` is the time in microseconds, empty
-/// for the server's own, and then [`Charge::arguments`] of each. The reply is a flat list with the
-/// fields of an [`Answer`] for each.
+/// `KEYS` are the states, one a charge; one that comes twice is charged twice, under one limit.
+/// `ARGV` is the time in microseconds, empty for the server's own, and then [`Charge::arguments`] of
+/// each. The reply is a flat list with the fields of an [`Answer`] for each.
 pub const TAKE: &str = script!("take.lua");
 
 /// Gives charges back, or starts their hold anew.
@@ -135,19 +135,20 @@ impl Answer {
     }
 }
 
-/// What is given back, as [`REFUND`] wants it.
+/// What is given back, as [`REFUND`] wants it. The state may be under another quota by now, and is
+/// left under that.
 #[derive(Clone, Copy, Debug)]
 pub enum Return<'a> {
     /// A charge of a counter. The receipt is used once.
     Refund {
-        /// The limit now, which need not be the one the charge was made under.
+        /// The limit the charge was made under.
         limit: &'a Counter,
         /// The charge.
         receipt: &'a Receipt,
     },
     /// Units of a charge of a log: a refund, or a release.
     GiveBack {
-        /// The limit.
+        /// The limit the charge was made under.
         limit: &'a Logged,
         /// The charge.
         id: ChargeId,
@@ -158,7 +159,7 @@ pub enum Return<'a> {
     },
     /// The hold of a charge of a log, started anew.
     Renew {
-        /// The limit.
+        /// The limit the charge was made under.
         limit: &'a Logged,
         /// The charge.
         id: ChargeId,

@@ -8,7 +8,7 @@
 //! The Redis twin of this file is `lua/sliding_window.lua`.
 
 use crate::bounds::WINDOW_NUMBER_MAX;
-use crate::{Cost, Decision, Micros, Outcome, Quota, Receipt, Timestamp, Transition, Word};
+use crate::{Cost, Decision, Micros, Outcome, Quota, Receipt, Step, Timestamp, Word};
 
 /// So many units in any period, as two counters can tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -46,26 +46,27 @@ impl SlidingWindow {
     }
 
     #[inline]
-    pub(crate) fn decide(&self, word: Word, now: Timestamp, cost: Cost) -> Transition {
+    pub(crate) fn step(&self, word: Word, now: Timestamp, cost: Cost) -> Step {
         let word = self.anchored(word, now);
         let standing = self.standing(word, now);
-        let used = self.estimate(&standing);
-        let limit = u64::from(self.quota.count());
-        if used + cost.get() <= limit {
-            return self.charged(word, standing, used, cost);
+        if self.estimate(&standing) + cost.get() > u64::from(self.quota.count()) {
+            return Step::refused(word);
         }
-        let outcome = if cost.get() > limit {
-            Outcome::TooCostly
-        } else {
-            Outcome::Denied { retry_after: Some(self.falls_to(limit - cost.get(), &standing)) }
-        };
-        Transition::refused(word, self.decision(outcome, &standing, used))
+        self.charged(word, &standing, cost)
     }
 
-    pub(crate) fn force(&self, word: Word, now: Timestamp, cost: Cost) -> Transition {
+    pub(crate) fn force(&self, word: Word, now: Timestamp, cost: Cost) -> Step {
         let word = self.anchored(word, now);
-        let standing = self.standing(word, now);
-        self.charged(word, standing, self.estimate(&standing), cost)
+        self.charged(word, &self.standing(word, now), cost)
+    }
+
+    /// Why a request was refused.
+    pub(crate) fn refusal(&self, word: Word, now: Timestamp, cost: Cost) -> Outcome {
+        let Some(room) = u64::from(self.quota.count()).checked_sub(cost.get()) else {
+            return Outcome::TooCostly;
+        };
+        let wait = self.falls_to(room, &self.standing(word, now));
+        Outcome::Denied { retry_after: Some(wait) }
     }
 
     pub(crate) fn refund(&self, word: Word, now: Timestamp, receipt: &Receipt) -> Word {
@@ -158,6 +159,7 @@ impl SlidingWindow {
     }
 
     /// The moment of a standing: ahead of the clock if that went back.
+    #[inline]
     fn moment(&self, standing: &Standing) -> Timestamp {
         Timestamp::from_micros(standing.counts.number * self.period() + standing.elapsed)
     }
@@ -197,27 +199,29 @@ impl SlidingWindow {
     }
 
     #[inline]
-    fn charged(&self, word: Word, standing: Standing, used: u64, cost: Cost) -> Transition {
+    fn charged(&self, word: Word, standing: &Standing, cost: Cost) -> Step {
         let counts = standing.counts;
         let current = counts.current.saturating_add(cost.units());
         let taken = Cost::new(current - counts.current);
-        let receipt = Receipt { at: self.moment(&standing), cost: taken, debt_before: 0 };
-        let counts = Counts { current, ..counts };
-        let word = if cost == Cost::PEEK { word } else { counts.into() };
-        let standing = Standing { counts, ..standing };
-        let decision = self.decision(Outcome::ALLOWED, &standing, used + taken.get());
-        Transition { word, decision, receipt }
+        Step {
+            word: if cost == Cost::PEEK { word } else { Counts { current, ..counts }.into() },
+            is_allowed: true,
+            delay: Micros::ZERO,
+            receipt: Receipt { at: self.moment(standing), cost: taken, debt_before: 0 },
+        }
     }
 
-    #[inline]
-    fn decision(&self, outcome: Outcome, standing: &Standing, used: u64) -> Decision {
+    /// The figures of a state at `now`, with the outcome that led to it.
+    pub(crate) fn decision(&self, outcome: Outcome, word: Word, now: Timestamp) -> Decision {
+        let standing = self.standing(word, now);
+        let used = self.estimate(&standing);
         let limit = u64::from(self.quota.count());
         let remaining = limit.saturating_sub(used);
         let (reset_after, next_after) = if used == 0 {
             (Micros::ZERO, Micros::ZERO)
         } else {
             let next = limit.saturating_sub(remaining + 1);
-            (self.falls_to(0, standing), self.falls_to(next, standing))
+            (self.falls_to(0, &standing), self.falls_to(next, &standing))
         };
         Decision {
             outcome,

@@ -10,7 +10,7 @@
 
 use crate::bounds::{CAPACITY_TICKS_MAX, EXACT_MAX, REFILL_MICROS_MAX};
 use crate::{Cost, Decision, Micros, Outcome, Quota, QuotaError, Receipt, Timestamp};
-use crate::{Transition, Word};
+use crate::{Step, Word};
 
 /// A bucket of `burst` units that refills at a quota's rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -93,30 +93,32 @@ impl TokenBucket {
     }
 
     #[inline]
-    pub(crate) fn decide(&self, word: Word, now: Timestamp, cost: Cost) -> Transition {
+    pub(crate) fn step(&self, word: Word, now: Timestamp, cost: Cost) -> Step {
         let word = self.anchored(word, now);
         let standing = self.standing(word, now);
-        if cost.units() > self.burst {
-            return Transition::refused(word, self.decision(Outcome::TooCostly, &standing));
-        }
         let price = self.price(cost);
-        let room = self.capacity() - price;
-        if standing.debt > room {
-            let retry_after = Some(self.repaid_in(standing.debt - room, &standing));
-            return Transition::refused(
-                word,
-                self.decision(Outcome::Denied { retry_after }, &standing),
-            );
+        if cost.units() > self.burst || standing.debt > self.capacity() - price {
+            return Step::refused(word);
         }
-        self.charged(word, standing, cost, price, Micros::ZERO)
+        self.charged(word, &standing, cost, price)
     }
 
     /// Charges whatever the bucket holds.
-    pub(crate) fn force(&self, word: Word, now: Timestamp, cost: Cost) -> Transition {
+    pub(crate) fn force(&self, word: Word, now: Timestamp, cost: Cost) -> Step {
         let word = self.anchored(word, now);
         let standing = self.standing(word, now);
         let price = self.price(cost).min(EXACT_MAX - standing.debt);
-        self.charged(word, standing, cost, price, Micros::ZERO)
+        self.charged(word, &standing, cost, price)
+    }
+
+    /// Why a request was refused.
+    pub(crate) fn refusal(&self, word: Word, now: Timestamp, cost: Cost) -> Outcome {
+        if cost.units() > self.burst {
+            return Outcome::TooCostly;
+        }
+        let standing = self.standing(word, now);
+        let excess = standing.debt - (self.capacity() - self.price(cost));
+        Outcome::Denied { retry_after: Some(self.repaid_in(excess, &standing)) }
     }
 
     /// Charges a denied request, but never past two full buckets: whoever stops hammering is
@@ -221,23 +223,19 @@ impl TokenBucket {
     }
 
     #[inline]
-    pub(crate) fn charged(
-        &self,
-        word: Word,
-        standing: Standing,
-        cost: Cost,
-        price: u64,
-        delay: Micros,
-    ) -> Transition {
-        let receipt = Receipt { at: standing.now, cost, debt_before: standing.debt };
-        let debt = standing.debt + price;
-        let word = if price == 0 { word } else { Bucket { debt, updated_at: standing.now }.into() };
-        let decision = self.decision(Outcome::Allowed { delay }, &Standing { debt, ..standing });
-        Transition { word, decision, receipt }
+    pub(crate) fn charged(&self, word: Word, standing: &Standing, cost: Cost, price: u64) -> Step {
+        let bucket = Bucket { debt: standing.debt + price, updated_at: standing.now };
+        Step {
+            word: if price == 0 { word } else { bucket.into() },
+            is_allowed: true,
+            delay: Micros::ZERO,
+            receipt: Receipt { at: standing.now, cost, debt_before: standing.debt },
+        }
     }
 
-    #[inline]
-    pub(crate) fn decision(&self, outcome: Outcome, standing: &Standing) -> Decision {
+    /// The figures of a state at `now`, with the outcome that led to it.
+    pub(crate) fn decision(&self, outcome: Outcome, word: Word, now: Timestamp) -> Decision {
+        let standing = self.standing(word, now);
         let debt = standing.debt;
         let free = self.capacity().saturating_sub(debt);
         let remaining = free / self.ticks_per_unit;
@@ -250,8 +248,8 @@ impl TokenBucket {
             outcome,
             limit: self.burst,
             remaining: remaining as u32,
-            reset_after: self.repaid_in(debt, standing),
-            next_after: Some(self.repaid_in(next, standing)),
+            reset_after: self.repaid_in(debt, &standing),
+            next_after: Some(self.repaid_in(next, &standing)),
         }
     }
 

@@ -23,9 +23,8 @@ fn main() -> ExitCode {
     };
     // Files that a policy names are found beside it.
     let folder = path.parent().unwrap_or(Path::new("")).to_owned();
-    let mut read = |name: &str| {
-        std::fs::read_to_string(folder.join(name)).map_err(|error| error.to_string())
-    };
+    let mut read =
+        |name: &str| std::fs::read_to_string(folder.join(name)).map_err(|error| error.to_string());
     match Policy::parse(&path.display().to_string(), &text, &mut read) {
         Ok(policy) => {
             show(&policy);

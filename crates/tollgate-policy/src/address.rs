@@ -63,7 +63,8 @@ impl FromStr for Cidr {
         };
         let written: IpAddr = address.parse().map_err(|_| CidrError::NotABlock)?;
         let width = if written.is_ipv4() { 32 } else { 128 };
-        let prefix = prefix.map_or(Ok(width), |digits| whole(digits).ok_or(CidrError::NotABlock))?;
+        let prefix =
+            prefix.map_or(Ok(width), |digits| whole(digits).ok_or(CidrError::NotABlock))?;
         if prefix > width {
             return Err(CidrError::PrefixTooLong { width });
         }
@@ -121,12 +122,8 @@ fn whole(digits: &str) -> Option<u8> {
 /// The address with everything after its first `prefix` bits cleared.
 pub(crate) fn masked(address: IpAddr, prefix: u8) -> IpAddr {
     match address {
-        IpAddr::V4(address) => {
-            IpAddr::V4(Ipv4Addr::from_bits(address.to_bits() & mask_v4(prefix)))
-        }
-        IpAddr::V6(address) => {
-            IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & mask_v6(prefix)))
-        }
+        IpAddr::V4(address) => IpAddr::V4(Ipv4Addr::from_bits(address.to_bits() & mask_v4(prefix))),
+        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & mask_v6(prefix))),
     }
 }
 

@@ -41,8 +41,19 @@ impl Attributes {
         id
     }
 
+    /// The number of a name that the policy asks about.
     #[inline]
     pub(crate) fn find(&self, name: &str) -> Option<AttributeId> {
+        let found = self.find_exact(name);
+        // Doors send header names in small letters; a caller of the API may not think of it.
+        if found.is_none() && name.starts_with("header:") && name.contains(is_capital) {
+            return self.find_exact(&canonical(name));
+        }
+        found
+    }
+
+    #[inline]
+    fn find_exact(&self, name: &str) -> Option<AttributeId> {
         if self.names.len() > FEW {
             return self.numbers.get(name).copied();
         }
@@ -61,6 +72,10 @@ impl Attributes {
     pub(crate) fn len(&self) -> usize {
         self.names.len()
     }
+}
+
+fn is_capital(letter: char) -> bool {
+    letter.is_ascii_uppercase()
 }
 
 fn canonical(name: &str) -> String {

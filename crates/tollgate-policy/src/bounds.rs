@@ -55,6 +55,10 @@ pub const WARNINGS_MAX: usize = 1_000;
 /// Characters of the user's text that a message repeats.
 pub const QUOTE_CHARACTERS_MAX: usize = 80;
 
+/// Bytes of a line of which a piece is still shown with a mistake: looking for the piece takes
+/// time, and there may be a thousand mistakes in one line.
+pub const SNIPPET_LINE_BYTES_MAX: usize = 64 << 10;
+
 /// A log longer than this per key is allowed and warned of: it is a quarter of a megabyte a key.
 pub const LOG_ENTRIES_WARNED: u32 = 10_000;
 

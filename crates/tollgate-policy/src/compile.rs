@@ -3,6 +3,8 @@
 //! Here everything that depends on several parts of the policy is decided: rates with their bursts,
 //! tiers with the tenants file, overrides with the limits they change.
 
+mod overrides;
+
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,8 +19,7 @@ use crate::mistake::{Report, Source as Text, Span, quoted};
 use crate::request::ListEntry;
 use crate::rule::{CostOf, Details, Per, Rule, Source};
 use crate::select::Select;
-use crate::suggest::closest;
-use crate::tenants::{Override, OverrideSet, Tenancy, Variant};
+use crate::tenants::{Tenancy, Variant};
 
 /// What a request is matched against.
 #[derive(Clone, Debug, Default)]
@@ -174,46 +175,54 @@ impl<'c, 't> Compiler<'c, 't> {
         let size_name = size_name(limit.algorithm);
         let by_rate = rate.by().map(|by| (by.attribute, by.span));
         let by_size = size.and_then(Amount::by).map(|by| (by.attribute, by.span));
-        if let (Some((one, _)), Some((other, span))) = (by_rate, by_size) {
-            if one != other {
-                let (one, other) = (self.attributes.name(one), self.attributes.name(other));
-                let sentence = format!(
-                    "rate goes by {one} and {size_name} by {other}; both must go by one attribute"
-                );
-                self.mistake(limit, span, &sentence);
-                return None;
-            }
+        if let (Some((one, _)), Some((other, span))) = (by_rate, by_size)
+            && one != other
+        {
+            let (one, other) = (self.attributes.name(one), self.attributes.name(other));
+            let sentence = format!(
+                "rate goes by {one} and {size_name} by {other}; both must go by one attribute"
+            );
+            self.mistake(limit, span, &sentence);
+            return None;
         }
         let Some((attribute, _)) = by_rate.or(by_size) else {
             let size = size.and_then(|size| size.at(None, None));
             return self.rated(limit, rate.at(None, None)?, size).map(Select::Same);
         };
-        let mut keys: Vec<&Key> = Vec::new();
-        keys.extend(rate.by().iter().flat_map(|by| by.values.iter().map(|keyed| &keyed.key)));
-        if let Some(by) = size.and_then(Amount::by) {
-            for keyed in &by.values {
-                let is_new = rate.by().is_none_or(|by| by.find(&keyed.key).is_none());
-                if is_new && rate.by().is_some() && matches!(keyed.key, Key::Path(_)) {
-                    // Which of two patterns a path belongs to would have two answers.
-                    let word = quoted(&keyed.word.text);
-                    let sentence = format!("{size_name} names {word}, which rate does not");
-                    self.mistake(limit, keyed.word.span, &sentence);
-                } else if is_new {
-                    keys.push(&keyed.key);
-                }
-            }
-        }
+        let keys = self.keys(limit, rate, size);
         let pick = |compiler: &mut Self, key: Option<&Key>, strict: bool| {
             let rate_at = compiler.pick(limit, "rate", rate, attribute, key, strict)?;
             let size_at = match size {
-                Some(size) => {
-                    Some(compiler.pick(limit, size_name, size, attribute, key, strict)?)
-                }
+                Some(size) => Some(compiler.pick(limit, size_name, size, attribute, key, strict)?),
                 None => None,
             };
             compiler.rated(limit, rate_at, size_at)
         };
         self.select(attribute, &keys, pick)
+    }
+
+    /// Every value that rate or size has an entry for.
+    fn keys<'a>(
+        &mut self,
+        limit: &LimitDraft,
+        rate: &'a Amount<Quota>,
+        size: Option<&'a Amount<u32>>,
+    ) -> Vec<&'a Key> {
+        let mut keys: Vec<&Key> = Vec::new();
+        keys.extend(rate.by().iter().flat_map(|by| by.values.iter().map(|keyed| &keyed.key)));
+        for keyed in size.and_then(Amount::by).iter().flat_map(|by| &by.values) {
+            match (rate.by(), &keyed.key) {
+                (Some(by), key) if by.find(key).is_some() => {}
+                (Some(_), Key::Path(_)) => {
+                    // Which of two patterns a path belongs to would have two answers.
+                    let (field, word) = (size_name(limit.algorithm), quoted(&keyed.word.text));
+                    let sentence = format!("{field} names {word}, which rate does not");
+                    self.mistake(limit, keyed.word.span, &sentence);
+                }
+                (_, key) => keys.push(key),
+            }
+        }
+        keys
     }
 
     fn select_slots(&mut self, limit: &LimitDraft, slots: &Amount<u32>) -> Option<Select<u32>> {
@@ -235,16 +244,15 @@ impl<'c, 't> Compiler<'c, 't> {
         keys: &[&Key],
         mut pick: impl FnMut(&mut Self, Option<&Key>, bool) -> Option<u32>,
     ) -> Option<Select<u32>> {
-        let mut entries = Vec::with_capacity(keys.len());
-        for key in keys {
-            entries.push(((*key).clone(), pick(self, Some(key), true)?));
-        }
+        let picked: Vec<Option<u32>> = keys.iter().map(|key| pick(self, Some(key), true)).collect();
         let default = if self.knows_every_value(attribute, keys) {
             // No request has another value, so it does not matter what it would get.
-            pick(self, None, false).or(entries.first().map(|(_, limit)| *limit))
+            pick(self, None, false).or(picked.first().copied().flatten())
         } else {
             pick(self, None, true)
         };
+        let limits: Vec<u32> = picked.into_iter().collect::<Option<_>>()?;
+        let entries = keys.iter().map(|key| (*key).clone()).zip(limits);
         Some(Select::by(attribute, self.attributes.name(attribute), entries, default?))
     }
 
@@ -369,172 +377,8 @@ impl<'c, 't> Compiler<'c, 't> {
         }
     }
 
-    fn overrides(
-        &mut self,
-        limits: &[LimitDraft],
-        compiled: &Compiled,
-    ) -> HashMap<Variant, Box<[Changed]>> {
-        let Some(Tenancy { file, source, .. }) = self.tenants else { return HashMap::new() };
-        let names: HashMap<&str, usize> =
-            limits.iter().enumerate().map(|(place, limit)| (&*limit.name.text, place)).collect();
-        // Under a policy that is wrong elsewhere, limits may be missing that are not to blame.
-        if !self.report.is_clean() {
-            return HashMap::new();
-        }
-        let mut overrides = HashMap::new();
-        let mut told = vec![false; file.sets.len()];
-        for (variant, tier) in &file.variants {
-            let set = &file.sets[variant.set as usize];
-            let change = Change { limits, names: &names, compiled, tier: tier.as_deref() };
-            match change.set(self, set) {
-                Ok(changed) => drop(overrides.insert(*variant, changed)),
-                // The set is told of once, not once for every tier of its tenants.
-                Err(told_of) if !told[variant.set as usize] => {
-                    told[variant.set as usize] = true;
-                    for (span, sentence) in told_of {
-                        self.report.mistake(source, span, sentence);
-                    }
-                }
-                Err(_) => {}
-            }
-        }
-        overrides
-    }
-
     fn mistake(&mut self, limit: &LimitDraft, span: Span, what: &str) {
         self.report.mistake(self.policy, span, format!("{}: {what}", limit.owner()));
-    }
-}
-
-/// Overrides being applied for one tier.
-struct Change<'c> {
-    limits: &'c [LimitDraft],
-    names: &'c HashMap<&'c str, usize>,
-    compiled: &'c Compiled,
-    tier: Option<&'c str>,
-}
-
-type Wrong = Vec<(Span, String)>;
-
-impl Change<'_> {
-    fn set(
-        &self,
-        compiler: &mut Compiler<'_, '_>,
-        set: &OverrideSet,
-    ) -> Result<Box<[Changed]>, Wrong> {
-        let mut changed = Vec::new();
-        let mut wrong = Wrong::new();
-        for (name, change) in &set.limits {
-            let owner = format!("override of {}", quoted(&name.text));
-            let outcome = match self.names.get(name.text.as_str()) {
-                Some(place) => self.one(compiler, *place, change),
-                None => {
-                    let names = self.names.keys().copied();
-                    let advice = closest(&name.text, names)
-                        .map_or(String::new(), |meant| format!("; did you mean {meant}?"));
-                    Err(format!("the policy has no limit of this name{advice}"))
-                }
-            };
-            match outcome {
-                Ok(rules) => changed.extend(rules),
-                Err(sentence) => wrong.push((name.span, format!("{owner}: {sentence}"))),
-            }
-        }
-        changed.sort_unstable_by_key(|changed: &Changed| changed.rule);
-        if wrong.is_empty() { Ok(changed.into()) } else { Err(wrong) }
-    }
-
-    fn one(
-        &self,
-        compiler: &mut Compiler<'_, '_>,
-        place: usize,
-        change: &Override,
-    ) -> Result<Vec<Changed>, String> {
-        let draft = &self.limits[place];
-        let rules = self.compiled.rules_of[place].clone();
-        match &draft.how_much {
-            HowMuch::Slots(slots) => {
-                if !(change.rate.is_empty() && change.burst.is_empty() && change.queue.is_empty()) {
-                    return Err("it counts slots; only concurrency can be changed".to_owned());
-                }
-                let slots = match change.concurrency {
-                    Some(slots) => slots,
-                    None => self.value(compiler, "concurrency", slots)?,
-                };
-                let made = Limit::concurrency(slots, draft.tuning.lease.value);
-                let made = made.map_err(|_| too_many_slots(slots))?;
-                let limit = compiler.limits.intern(made, None);
-                Ok(vec![Changed { rule: rules.start as u32, limit }])
-            }
-            HowMuch::Rates(rates) => {
-                let rates = self.rates(compiler, draft, rates, change)?;
-                let changed = rules.zip(rates).map(|(rule, limit)| Changed { rule: rule as u32, limit });
-                Ok(changed.collect())
-            }
-        }
-    }
-
-    fn rates(
-        &self,
-        compiler: &mut Compiler<'_, '_>,
-        draft: &LimitDraft,
-        rates: &[Amount<Quota>],
-        change: &Override,
-    ) -> Result<Vec<u32>, String> {
-        let algorithm = draft.algorithm;
-        let sizes = match algorithm {
-            Algorithm::LeakyBucket => &change.queue,
-            _ => &change.burst,
-        };
-        let misfit = [
-            ("concurrency", change.concurrency.is_some()),
-            ("burst", !change.burst.is_empty() && algorithm != Algorithm::TokenBucket),
-            ("queue", !change.queue.is_empty() && algorithm != Algorithm::LeakyBucket),
-        ];
-        if let Some((field, _)) = misfit.iter().find(|(_, is_misfit)| *is_misfit) {
-            return Err(format!("{field} means nothing to it, because it is a {algorithm}"));
-        }
-        for (field, count) in [("rate", change.rate.len()), (size_name(algorithm), sizes.len())] {
-            if count != 0 && count != rates.len() {
-                let needed = rates.len();
-                return Err(format!("{field} has {count} where the limit has {needed}"));
-            }
-        }
-        let mut made = Vec::with_capacity(rates.len());
-        for (place, rate) in rates.iter().enumerate() {
-            let quota = match change.rate.get(place) {
-                Some(quota) => *quota,
-                None => self.value(compiler, "rate", rate)?,
-            };
-            let size = match (sizes.get(place), draft.tuning.sizes.get(place)) {
-                (Some(size), _) => Some(*size),
-                (None, Some(size)) => Some(self.value(compiler, size_name(algorithm), size)?),
-                (None, None) => None,
-            };
-            let limit = make(draft, quota, size).map_err(|error| error.to_string())?;
-            made.push(compiler.limits.intern(limit, Some(quota)));
-        }
-        Ok(made)
-    }
-
-    /// What the limit itself says for this tier.
-    fn value<T: Copy>(
-        &self,
-        compiler: &Compiler<'_, '_>,
-        field: &str,
-        amount: &Amount<T>,
-    ) -> Result<T, String> {
-        if let Some(by) = amount.by() {
-            let name = compiler.attributes.name(by.attribute);
-            if &**name != "tier" {
-                return Err(format!("{field} must be said too, because the limit has it by {name}"));
-            }
-        }
-        let strangers = compiler.tenants.and_then(|tenants| tenants.strangers());
-        let instead = strangers.map(word);
-        let key = self.tier.map(word);
-        let at = amount.at(key.as_ref(), instead.as_ref());
-        at.map(|at| at.value).ok_or_else(|| format!("{field} must be said too: there is no default"))
     }
 }
 

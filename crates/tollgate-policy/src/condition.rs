@@ -121,7 +121,12 @@ impl Condition {
 
     /// Why the condition does not hold, as a sentence. A value that may be a credential is not
     /// repeated.
-    pub(crate) fn why_not(&self, facts: &Facts<'_>, attributes: &Attributes, secret: bool) -> String {
+    pub(crate) fn why_not(
+        &self,
+        facts: &Facts<'_>,
+        attributes: &Attributes,
+        secret: bool,
+    ) -> String {
         let name = attributes.name(self.attribute);
         let Some(value) = facts.value(self.attribute) else {
             return format!("the request has no {name}, and {} is asked for", self.test.text());

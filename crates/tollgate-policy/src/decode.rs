@@ -255,7 +255,12 @@ impl<'s, 't, 'm> Decoder<'s, 't, 'm> {
     }
 
     /// The name of an attribute.
-    pub(crate) fn attribute(&mut self, node: &Node, owner: &str, field: &str) -> Option<AttributeId> {
+    pub(crate) fn attribute(
+        &mut self,
+        node: &Node,
+        owner: &str,
+        field: &str,
+    ) -> Option<AttributeId> {
         let text = self.text(node, owner, field)?;
         self.attribute_named(text, node.span, owner)
     }

@@ -108,10 +108,10 @@ impl Index {
                 continue;
             }
             steps += file.look_up(fact.value, found);
-            if !file.blocks.is_empty() {
-                if let Some(address) = facts.address(fact.id) {
-                    file.look_up_address(address, found);
-                }
+            if !file.blocks.is_empty()
+                && let Some(address) = facts.address(fact.id)
+            {
+                file.look_up_address(address, found);
             }
         }
         if found.len() > 1 {
@@ -249,9 +249,9 @@ impl<'c> Popularity<'c> {
                 .into_iter()
                 .filter_map(|thing| self.asked.get(&(condition.attribute, thing)))
                 .max();
-            Some((shared.copied().unwrap_or(0), rank, number))
+            Some((is_broad(&condition.test), shared.copied().unwrap_or(0), rank, number))
         });
-        ranked.min().map(|(_, _, number)| number)
+        ranked.min().map(|(.., number)| number)
     }
 }
 
@@ -260,13 +260,22 @@ impl<'c> Popularity<'c> {
 fn rank(test: &Test) -> Option<u32> {
     match test {
         Test::OneOf(_) => Some(0),
-        Test::Path(patterns) if patterns.iter().any(Pattern::is_wordless) => None,
         Test::Path(_) => Some(1),
         Test::Host(_) => Some(2),
         Test::Cidr(_) => Some(3),
         Test::Method(_) => Some(4),
         Test::Present => Some(5),
         Test::Absent | Test::Not(_) => None,
+    }
+}
+
+/// Whether nearly every request that has the attribute fulfils it, however few sets ask for it.
+fn is_broad(test: &Test) -> bool {
+    match test {
+        Test::Path(patterns) => patterns.iter().any(Pattern::is_wordless),
+        Test::Cidr(blocks) => blocks.blocks().iter().any(|block| block.prefix() == 0),
+        Test::Present => true,
+        _ => false,
     }
 }
 

@@ -59,9 +59,9 @@ impl Lint<'_, '_> {
 
     /// Whether a client may put what it likes into an attribute and still meet the limit.
     fn is_at_will(&self, id: AttributeId, when: &[Condition]) -> bool {
-        let is_checked = self.tenants.is_some_and(|tenants| {
-            tenants.draft.from == id && tenants.strangers().is_none()
-        });
+        let is_checked = self
+            .tenants
+            .is_some_and(|tenants| tenants.draft.from == id && tenants.strangers().is_none());
         let is_pinned = when.iter().any(|condition| {
             condition.attribute == id
                 && match &condition.test {
@@ -78,7 +78,8 @@ impl Lint<'_, '_> {
     fn always_denied(&mut self, limit: &LimitDraft) {
         let counts = counts(limit);
         for count in counts.iter().filter(|count| count.value == 0) {
-            let sentence = format!("{} allows nothing here: every request is denied", limit.owner());
+            let sentence =
+                format!("{} allows nothing here: every request is denied", limit.owner());
             self.warn(count.span, WarningCode::AlwaysDenied, sentence);
         }
         let CostDraft::Policy(Amount::Same(cost)) = &limit.cost else { return };
@@ -135,8 +136,7 @@ impl Lint<'_, '_> {
         let CostDraft::Attribute(attribute, span) = &limit.cost else { return };
         let name = self.attributes.name(*attribute);
         if Origin::of(name) == Origin::Client {
-            let sentence =
-                format!("{} lets the client say in {name} what it costs", limit.owner());
+            let sentence = format!("{} lets the client say in {name} what it costs", limit.owner());
             self.warn(*span, WarningCode::ClientSetsCost, sentence);
         }
     }
@@ -223,8 +223,6 @@ fn counts(limit: &LimitDraft) -> Vec<At<u32>> {
 fn amounts<T: Copy>(amount: &Amount<T>) -> Vec<At<T>> {
     match amount {
         Amount::Same(at) => vec![*at],
-        Amount::By(by) => {
-            by.values.iter().map(|keyed| keyed.amount).chain(by.default).collect()
-        }
+        Amount::By(by) => by.values.iter().map(|keyed| keyed.amount).chain(by.default).collect(),
     }
 }

@@ -8,7 +8,7 @@
 use std::cell::OnceCell;
 use std::fmt;
 
-use crate::bounds::{MISTAKES_MAX, QUOTE_CHARACTERS_MAX, WARNINGS_MAX};
+use crate::bounds::{MISTAKES_MAX, QUOTE_CHARACTERS_MAX, SNIPPET_LINE_BYTES_MAX, WARNINGS_MAX};
 
 /// Where in which file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -278,11 +278,13 @@ impl<'t> Source<'t> {
 
     fn snippet(&self, span: Span) -> Option<String> {
         const SHOWN: usize = 96;
-        let line: Vec<char> = without_passwords(self.line(span.line)?).chars().collect();
+        let line = self.line(span.line).filter(|line| line.len() <= SNIPPET_LINE_BYTES_MAX)?;
+        let line: Vec<char> = without_passwords(line).chars().collect();
         // A line too long to show is cut around the place that is meant.
         let column = (span.column.saturating_sub(1) as usize).min(line.len());
         let first = if line.len() > SHOWN { column.saturating_sub(SHOWN / 3) } else { 0 };
-        let shown: String = line[first..].iter().take(SHOWN).map(|&letter| visible(letter)).collect();
+        let shown: String =
+            line[first..].iter().take(SHOWN).map(|&letter| visible(letter)).collect();
         let room = (shown.chars().count() - (column - first).min(shown.chars().count())).max(1);
         let number = span.line.to_string();
         let margin = " ".repeat(number.len());

@@ -133,7 +133,9 @@ impl Segment {
         match text {
             "*" => return Ok(Self::One),
             "**" => return Ok(Self::Any),
-            "." | ".." => return Err("holds . or .., which no path does once a door has tidied it"),
+            "." | ".." => {
+                return Err("holds . or .., which no path does once a door has tidied it");
+            }
             _ => {}
         }
         if let Some(name) = text.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')) {
@@ -275,10 +277,10 @@ impl PathTree {
                 if node.stays {
                     self.reach(&mut next, at);
                 }
-                if node.has_words {
-                    if let Some(child) = self.words.get(at, segment) {
-                        self.reach(&mut next, child);
-                    }
+                if node.has_words
+                    && let Some(child) = self.words.get(at, segment)
+                {
+                    self.reach(&mut next, child);
                 }
                 if node.one != NOWHERE && !segment.is_empty() {
                     self.reach(&mut next, node.one);

@@ -26,8 +26,8 @@ pub struct Policy {
     attributes: Attributes,
     compiled: Compiled,
     tenants: Option<Lookup>,
-    /// `client_ip`, if some limit counts by it.
-    counted_address: Option<AttributeId>,
+    /// If some limit counts by it.
+    client_ip: Option<AttributeId>,
     warnings: Vec<Warning>,
 }
 
@@ -65,18 +65,14 @@ impl Policy {
         let Parts { document, attributes, compiled, tenants } =
             parts.expect("a policy without mistakes has all its parts");
         let is_counted = |rule: &Rule| {
-            rule.per().iter().flat_map(|per| per.sources()).any(|source| source.name() == "client_ip")
+            rule.per()
+                .iter()
+                .flat_map(super::rule::Per::sources)
+                .any(|source| source.name() == "client_ip")
         };
-        let counted_address =
+        let client_ip =
             attributes.find("client_ip").filter(|_| compiled.rules.iter().any(is_counted));
-        Ok(Self {
-            settings: document.settings,
-            tenants,
-            counted_address,
-            attributes,
-            compiled,
-            warnings,
-        })
+        Ok(Self { settings: document.settings, tenants, client_ip, attributes, compiled, warnings })
     }
 
     /// What is allowed and probably not meant, in the order of the text.
@@ -140,15 +136,16 @@ impl Policy {
         let asked = Asked { facts: &facts, missing: request.missing, address };
         // Charges are put where they will stay: moving them costs as much as finding them.
         let mut admission = Admission::Charges(Charges::new());
-        if let Admission::Charges(charges) = &mut admission {
-            if let Err(bad_cost) = self.charge(&asked, request.cost, &owner, charges) {
-                return bad_cost;
-            }
+        if let Admission::Charges(charges) = &mut admission
+            && let Err(rule) = self.charge(&asked, request.cost, &owner, charges)
+        {
+            return self.bad_cost(rule, &facts);
         }
         admission
     }
 
-    /// Adds what each limit that applies charges; fails if one cannot tell what the request costs.
+    /// Adds what each rule that applies charges; fails with a rule that cannot tell what the request
+    /// costs.
     #[inline]
     fn charge<'p: 'r, 'r>(
         &'p self,
@@ -156,7 +153,7 @@ impl Policy {
         caller: Cost,
         owner: &Owner<'p>,
         charges: &mut Charges<'p, 'r>,
-    ) -> Result<(), Admission<'p, 'r>> {
+    ) -> Result<(), &'p Rule> {
         let Compiled { index, rules, .. } = &self.compiled;
         let mut found = Found::new();
         index.find(asked.facts, &mut found);
@@ -166,9 +163,7 @@ impl Policy {
             if !index.holds(found, asked.facts) {
                 continue;
             }
-            let Some(cost) = rule.cost(asked.facts, caller) else {
-                return Err(self.bad_cost(rule, asked.facts));
-            };
+            let cost = rule.cost(asked.facts, caller).ok_or(rule)?;
             let limit = owner.limit(rule_index, rule, asked.facts);
             charges.push(Charge { rule, rule_index, limit, values: Values::new(), cost });
             let charge = charges.last_mut().expect("one was just added");
@@ -220,9 +215,8 @@ impl Policy {
     #[doc(hidden)]
     pub fn rules_by_asking_each(&self, request: &Request<'_>) -> Vec<usize> {
         let explanations = self.explain(request).into_iter();
-        let applies = explanations.filter(|explanation| {
-            matches!(explanation.standing, Standing::Applies { .. })
-        });
+        let applies = explanations
+            .filter(|explanation| matches!(explanation.standing, Standing::Applies { .. }));
         applies.map(|explanation| explanation.rule_index).collect()
     }
 
@@ -269,7 +263,7 @@ impl Policy {
         facts: &Facts<'_>,
         scratch: &'r mut CountedText,
     ) -> Option<(AttributeId, &'r [u8])> {
-        let id = self.counted_address?;
+        let id = self.client_ip?;
         // IPv4 in its usual form is counted as it is.
         let _ = facts.value(id).filter(|value| value.contains(&b':'))?;
         scratch.write(facts.address(id)?, self.settings.client_ip.ipv6_prefix);
@@ -307,7 +301,7 @@ impl Policy {
         let mut values = Values::new();
         rule.values(asked, &mut values).map_err(|lacking| {
             let sources = rule.per[lacking].sources().iter();
-            let names: Vec<&str> = sources.map(|source| source.name()).collect();
+            let names: Vec<&str> = sources.map(super::rule::Source::name).collect();
             format!("the request has no {}, which it counts by", names.join(" or "))
         })?;
         let Some(cost) = rule.cost(facts, caller) else {

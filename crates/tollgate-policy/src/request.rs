@@ -55,6 +55,8 @@ impl Default for Scratch {
 }
 
 /// What a policy says of a request before anything is counted.
+// Charges are what nearly every request gets, and are kept here so that it costs no allocation.
+#[expect(clippy::large_enum_variant)]
 #[derive(Clone, Debug)]
 pub enum Admission<'p, 'r> {
     /// It is on the `exempt` list: let it through, count nothing.

@@ -60,9 +60,10 @@ impl<T: Copy> Select<T> {
     pub(crate) fn pick(&self, facts: &Facts<'_>) -> T {
         match self {
             Self::Same(amount) => *amount,
-            Self::By(by) => {
-                facts.value(by.attribute).and_then(|value| by.table.get(value)).unwrap_or(by.default)
-            }
+            Self::By(by) => facts
+                .value(by.attribute)
+                .and_then(|value| by.table.get(value))
+                .unwrap_or(by.default),
         }
     }
 

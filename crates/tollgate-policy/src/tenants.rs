@@ -284,7 +284,8 @@ fn read_key(key: &Word, decoder: &mut Decoder<'_, '_, '_>) -> Option<KeyHash> {
     };
     let hash = read_hexadecimal(digits.as_bytes());
     if hash.is_none() {
-        let sentence = "a key's sha256 is 64 hexadecimal digits; printf %s KEY | sha256sum gives them";
+        let sentence =
+            "a key's sha256 is 64 hexadecimal digits; printf %s KEY | sha256sum gives them";
         decoder.mistake(key.span, "", sentence);
     }
     hash
@@ -317,10 +318,7 @@ fn name<'n>(node: &'n Node, what: &str, decoder: &mut Decoder<'_, '_, '_>) -> Op
     Some(text)
 }
 
-fn overrides(
-    node: &Node,
-    decoder: &mut Decoder<'_, '_, '_>,
-) -> Option<Vec<(Word, Override)>> {
+fn overrides(node: &Node, decoder: &mut Decoder<'_, '_, '_>) -> Option<Vec<(Word, Override)>> {
     let Kind::Map(entries) = &node.kind else {
         let sentence = "overrides is a map from limit to what it allows, as in \
                         {api: {rate: 900/minute}}";

@@ -190,7 +190,10 @@ mod tests {
         for (meaning, (place, word)) in entries.clone().enumerate() {
             assert_eq!(table.get(place, word), None);
             assert_eq!(table.change(place, word, |_| 7), 7);
-            assert_eq!(table.change(place, word, |known| known.unwrap() - 7 + meaning as u32), meaning as u32);
+            assert_eq!(
+                table.change(place, word, |known| known.unwrap() - 7 + meaning as u32),
+                meaning as u32
+            );
         }
         for (meaning, (place, word)) in entries.enumerate() {
             assert_eq!(table.get(place, word), Some(meaning as u32));

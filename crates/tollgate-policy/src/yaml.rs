@@ -76,7 +76,8 @@ impl<'s, 't, 'm> Reader<'s, 't, 'm> {
         let parser = Parser::new_from_str(source.text);
         let mut reader = Self { parser, source, report };
         if let Some((span, code)) = control_character(source.text) {
-            return reader.stop(span, format!("a control character (0x{code:02x}) is written here"));
+            return reader
+                .stop(span, format!("a control character (0x{code:02x}) is written here"));
         }
         if has_more_marks(source.text, most_marks) {
             let sentence = format!(
@@ -131,7 +132,9 @@ impl<'s, 't, 'm> Reader<'s, 't, 'm> {
             }
             let key = self.node_of(event, span, depth)?;
             match key.kind {
-                Kind::Scalar(scalar) => return Ok(Some(Word { span: key.span, text: scalar.text })),
+                Kind::Scalar(scalar) => {
+                    return Ok(Some(Word { span: key.span, text: scalar.text }));
+                }
                 Kind::List(_) | Kind::Map(_) => {
                     self.mistake(key.span, "a list or a map is used as a name; a name is text");
                     self.node(depth)?;
@@ -148,12 +151,7 @@ impl<'s, 't, 'm> Reader<'s, 't, 'm> {
         self.report.mistake(self.source, span, sentence);
     }
 
-    fn node_of(
-        &mut self,
-        event: Event<'t>,
-        span: Span,
-        depth: usize,
-    ) -> Result<Node, Unreadable> {
+    fn node_of(&mut self, event: Event<'t>, span: Span, depth: usize) -> Result<Node, Unreadable> {
         if depth > DEPTH_MAX {
             let sentence = format!("lists and maps nest deeper than {DEPTH_MAX} here");
             return self.stop(span, sentence);
@@ -164,10 +162,9 @@ impl<'s, 't, 'm> Reader<'s, 't, 'm> {
             | Event::MappingStart(_, Some(_)) => {
                 return self.stop(span, "a tag (!…) is written here; a policy has none");
             }
-            Event::Scalar(text, style, _, None) => Kind::Scalar(Scalar {
-                text: text.into_owned(),
-                plain: style == ScalarStyle::Plain,
-            }),
+            Event::Scalar(text, style, _, None) => {
+                Kind::Scalar(Scalar { text: text.into_owned(), plain: style == ScalarStyle::Plain })
+            }
             Event::SequenceStart(_, None) => return self.list(span.start(), depth),
             Event::MappingStart(_, None) => return self.map(span.start(), depth),
             Event::Alias(_) => {
@@ -211,7 +208,10 @@ impl<'s, 't, 'm> Reader<'s, 't, 'm> {
                 // In a file of keys, a name may be one.
                 let name =
                     if self.source.secret { "this name".to_owned() } else { quoted(&key.text) };
-                self.mistake(key.span, format!("{name} is written twice; the first is in line {line}"));
+                self.mistake(
+                    key.span,
+                    format!("{name} is written twice; the first is in line {line}"),
+                );
             }
         }
         Ok(Node { span, kind: Kind::Map(entries) })

@@ -1,7 +1,7 @@
 //! One key's state, locked, as it is charged.
 
-use tollgate_core::{ChargeId, Cost, Counter, Decision, Limit, Log, Logged, Timestamp};
-use tollgate_core::{Transition, Word};
+use tollgate_core::Word;
+use tollgate_core::{ChargeId, Cost, Counter, Decision, Limit, Log, Logged, Step, Timestamp};
 
 use crate::charge::Receipt;
 use crate::enrolled::Register;
@@ -28,11 +28,11 @@ impl Account<'_> {
         number: u32,
         now: Timestamp,
         cost: Cost,
-    ) -> Transition {
+    ) -> Step {
         let word = self.counted_under(counter, number, now);
-        let transition = counter.decide(word, now, cost);
-        self.slot.write(Record { limit: number, word: transition.word });
-        transition
+        let step = counter.step(word, now, cost);
+        self.slot.write(Record { limit: number, word: step.word });
+        step
     }
 
     /// Charges a request that was denied, as a penalty, and says what its limit says then.
@@ -65,7 +65,8 @@ impl Account<'_> {
             let decided = logged.decide(log, now, cost, id);
             let enters = decided.decision.is_allowed() && cost != Cost::PEEK;
             let grows = enters && log.len() == log.capacity();
-            if grows && Logs::growth(log) > room { Err(NoRoom) } else { Ok(decided) }
+            let growth = || self.logs.growth(log_number, log);
+            if grows && growth() > room { Err(NoRoom) } else { Ok(decided) }
         })?;
         // A log is not put up only to be told that nothing is in it.
         let enters = decided.decision.is_allowed() && cost != Cost::PEEK;
@@ -163,6 +164,7 @@ impl Account<'_> {
         change: impl FnOnce(&mut Log) -> T,
     ) -> T {
         let number = LogNumber::of(self.slot.record().word);
+        let number = number.unwrap_or_else(|| self.logs.put_up(self.slot.key()));
         let (number, (result, vacant_at)) = self.logs.change(number, |log| {
             let result = change(log);
             (result, logged.vacant_at(log))

@@ -1,6 +1,6 @@
 //! What a store is asked, and what it answers.
 
-use tollgate_core::{Cost, Counter, Decision, Key, Outcome, Timestamp, Word};
+use tollgate_core::{Cost, Counter, Decision, Key, Step, Timestamp};
 
 use crate::enrolled::Enrolled;
 use crate::fingerprint::Fingerprint;
@@ -60,12 +60,12 @@ pub enum WhenFull {
 /// A store's answer to one charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taken {
-    /// The limit decided.
+    /// A counter decided.
+    Counted(Counted),
+    /// A limit decided, and this is what it said.
     Decided {
-        /// Whether the request may go on.
-        outcome: Outcome,
-        /// What is left, for those who ask.
-        figures: Figures,
+        /// What it said.
+        decision: Decision,
         /// Names the charge, so that it can be given back.
         receipt: Receipt,
     },
@@ -73,12 +73,25 @@ pub enum Taken {
     Full(WhenFull),
 }
 
+/// What a counter did. The decision is worked out when it is asked for: most callers only want to
+/// know whether they may go on, and the figures take more time than that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counted {
+    pub(crate) key: Fingerprint,
+    pub(crate) number: u32,
+    pub(crate) counter: Counter,
+    pub(crate) step: Step,
+    pub(crate) now: Timestamp,
+    pub(crate) cost: Cost,
+}
+
 impl Taken {
     /// Whether this limit lets the request go on.
     #[inline]
     pub fn is_allowed(&self) -> bool {
         match self {
-            Self::Decided { outcome, .. } => outcome.is_allowed(),
+            Self::Counted(counted) => counted.step.is_allowed,
+            Self::Decided { decision, .. } => decision.is_allowed(),
             Self::Full(when_full) => *when_full == WhenFull::Admit,
         }
     }
@@ -86,61 +99,34 @@ impl Taken {
     /// What the limit said, if it could.
     pub fn decision(&self) -> Option<Decision> {
         match self {
-            Self::Decided { outcome, figures, .. } => {
-                Some(Decision { outcome: *outcome, ..figures.told() })
-            }
+            Self::Counted(it) => Some(it.counter.tell(&it.step, it.now, it.cost)),
+            Self::Decided { decision, .. } => Some(*decision),
             Self::Full(_) => None,
         }
     }
 
     /// What gives the charge back, if one was made.
     pub fn receipt(&self) -> Option<Receipt> {
-        match self {
-            Self::Decided { receipt, .. } if receipt.cost != Cost::PEEK => Some(*receipt),
-            Self::Decided { .. } | Self::Full(_) => None,
-        }
+        let receipt = match self {
+            Self::Counted(it) => {
+                let tollgate_core::Receipt { at, cost, debt_before } = it.step.receipt;
+                Receipt { key: it.key, limit: it.number, cost, at, mark: debt_before }
+            }
+            Self::Decided { receipt, .. } => *receipt,
+            Self::Full(_) => return None,
+        };
+        (receipt.cost != Cost::PEEK).then_some(receipt)
     }
 
     /// The same, once: from then on this answer has none.
     pub fn take_receipt(&mut self) -> Option<Receipt> {
         let taken = self.receipt();
-        if let Self::Decided { receipt, .. } = self {
-            *receipt = Receipt::of_nothing(receipt.key);
+        match self {
+            Self::Counted(it) => it.step.receipt.cost = Cost::PEEK,
+            Self::Decided { receipt, .. } => receipt.cost = Cost::PEEK,
+            Self::Full(_) => {}
         }
         taken
-    }
-}
-
-/// The figures of a decision. They are worked out when they are asked for: most callers only want
-/// to know whether they may go on, and divisions are half of what a decision costs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Figures(Source);
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Source {
-    /// From what was remembered of a key.
-    State { counter: Counter, word: Word, now: Timestamp },
-    /// From a log, which goes on changing.
-    Told(Decision),
-}
-
-impl Figures {
-    #[inline]
-    pub(crate) const fn of_state(counter: Counter, word: Word, now: Timestamp) -> Self {
-        Self(Source::State { counter, word, now })
-    }
-
-    pub(crate) const fn of_decision(decision: Decision) -> Self {
-        Self(Source::Told(decision))
-    }
-
-    fn told(&self) -> Decision {
-        match &self.0 {
-            Source::State { counter, word, now } => {
-                counter.decide(*word, *now, Cost::PEEK).decision
-            }
-            Source::Told(decision) => *decision,
-        }
     }
 }
 

@@ -40,7 +40,7 @@ mod sync;
 mod table;
 mod upkeep;
 
-pub use charge::{Charge, Figures, Mode, Receipt, Taken, WhenFull};
+pub use charge::{Charge, Counted, Mode, Receipt, Taken, WhenFull};
 pub use clock::Clock;
 pub use enrolled::{Enrolled, TooManyLimits};
 pub use memory::{MemoryStore, Unreservable};

@@ -7,15 +7,15 @@
 use std::{fmt, io};
 
 use smallvec::SmallVec;
-use tollgate_core::{ChargeId, Cost, Decision, Key, Limit, Logged, Timestamp, Transition};
+use tollgate_core::{ChargeId, Cost, Key, Limit, Log, Logged, Timestamp};
 
 use crate::account::{self, Account, NoRoom};
-use crate::bounds::{MAX_BYTES_DEFAULT, MAX_BYTES_MIN};
-use crate::charge::{Charge, Figures, Mode, Receipt, Taken};
+use crate::bounds::{LOGS_SHARE, MAX_BYTES_DEFAULT, MAX_BYTES_MIN};
+use crate::charge::{Charge, Counted, Mode, Receipt, Taken};
 use crate::clock::Clock;
 use crate::enrolled::{Enrolled, Register, TooManyLimits};
 use crate::fingerprint::{Fingerprint, Secret};
-use crate::logs::Logs;
+use crate::logs::{LogNumber, Logs};
 use crate::sync::{AtomicU64, Ordering};
 use crate::table::{Crowded, Record, Table};
 use crate::upkeep::Upkeep;
@@ -79,7 +79,8 @@ impl MemoryStore {
     ) -> Result<Self, Unreservable> {
         let max_bytes = max_bytes.max(MAX_BYTES_MIN);
         Ok(Self {
-            table: Table::new(max_bytes).map_err(|source| Unreservable { max_bytes, source })?,
+            table: Table::new(max_bytes - max_bytes / LOGS_SHARE)
+                .map_err(|source| Unreservable { max_bytes, source })?,
             logs: Logs::new(),
             register: Register::new(),
             clock,
@@ -97,17 +98,25 @@ impl MemoryStore {
     /// Takes one charge, or not.
     #[inline]
     pub fn take_one(&self, charge: &Charge<'_>) -> Taken {
-        self.take_keyed(self.secret.fingerprint(&charge.key), charge, self.clock.now())
+        let key = self.secret.fingerprint(&charge.key);
+        self.take_keyed(key, charge, self.clock.now(), |taken| *taken)
+    }
+
+    /// Takes one charge, or not, and says no more than that: the quickest way to ask.
+    #[inline]
+    pub fn allows(&self, charge: &Charge<'_>) -> bool {
+        let key = self.secret.fingerprint(&charge.key);
+        self.take_keyed(key, charge, self.clock.now(), Taken::is_allowed)
     }
 
     /// Takes each of `charges` on its own, whatever becomes of the others. Cheaper than one by
     /// one: their memory is fetched together, and the clock is read once.
-    pub fn take_each(&self, charges: &[Charge<'_>], mut answer: impl FnMut(Taken)) {
+    pub fn take_each(&self, charges: &[Charge<'_>], mut answer: impl FnMut(&Taken)) {
         let now = self.clock.now();
         for charges in charges.chunks(BATCH) {
             let keys = self.fetch(charges);
             for (key, charge) in keys.iter().zip(charges) {
-                answer(self.take_keyed(*key, charge, now));
+                self.take_keyed(*key, charge, now, &mut answer);
             }
         }
     }
@@ -158,29 +167,57 @@ impl MemoryStore {
         self.table.bytes() + self.logs.bytes()
     }
 
+    /// Takes one charge. A counter of a known key is the usual case and told apart first, so that
+    /// what `answer` does not look at is not even written down.
     #[inline(always)]
-    fn take_keyed(&self, key: Fingerprint, charge: &Charge<'_>, now: Timestamp) -> Taken {
-        let known = self.table.find(key);
-        if let Some(mut account) = known.and_then(|index| self.account_at(index, key)) {
-            return self.take_from(&mut account, key, charge, now);
+    fn take_keyed<A>(
+        &self,
+        key: Fingerprint,
+        charge: &Charge<'_>,
+        now: Timestamp,
+        answer: impl FnOnce(&Taken) -> A,
+    ) -> A {
+        let number = charge.limit.number;
+        if let Limit::Counter(counter) = &charge.limit.limit
+            && !charge.count_denied
+            && let Some(index) = self.table.find(key)
+            && let Some(mut account) = self.account_at(index, key)
+        {
+            let (counter, cost) = (*counter, charge.cost);
+            let step = account.charge_counter(&counter, number, now, cost);
+            drop(account);
+            return answer(&Taken::Counted(Counted { key, number, counter, step, now, cost }));
         }
-        self.take_unknown(key, charge, now)
+        answer(&self.take_otherwise(key, charge, now))
     }
 
-    /// Takes a charge of a key that was not found at first sight.
-    #[cold]
-    fn take_unknown(&self, key: Fingerprint, charge: &Charge<'_>, now: Timestamp) -> Taken {
+    #[inline(never)]
+    fn take_otherwise(&self, key: Fingerprint, charge: &Charge<'_>, now: Timestamp) -> Taken {
+        let known = self.table.find(key);
+        if let Some(mut account) = known.and_then(|index| self.account_at(index, key)) {
+            let taken = self.take_from(&mut account, key, charge, now);
+            if !matches!(taken, Taken::Full(_)) {
+                return taken;
+            }
+        }
+        self.take_with_room(key, charge, now)
+    }
+
+    /// Takes a charge of a key that was not found at first sight, or whose log has no room to grow.
+    fn take_with_room(&self, key: Fingerprint, charge: &Charge<'_>, now: Timestamp) -> Taken {
         loop {
             let place = self.place(key, charge, now, &[]);
             let Place::At(index) = place else { return without_state(place, key, charge, now) };
-            if let Some(mut account) = self.account_at(index, key) {
-                return self.take_from(&mut account, key, charge, now);
+            let Some(mut account) = self.account_at(index, key) else { continue };
+            let taken = self.take_from(&mut account, key, charge, now);
+            drop(account);
+            if !matches!(taken, Taken::Full(_)) || !self.forget_a_log(now, &[key]) {
+                return taken;
             }
         }
     }
 
     /// Decides a charge that stands alone, and so is never taken back.
-    #[inline(always)]
     fn take_from(
         &self,
         account: &mut Account<'_>,
@@ -195,7 +232,6 @@ impl MemoryStore {
         taken
     }
 
-    #[inline(always)]
     fn charge(
         &self,
         account: &mut Account<'_>,
@@ -206,14 +242,9 @@ impl MemoryStore {
         let Enrolled { limit, number } = charge.limit;
         match limit {
             Limit::Counter(counter) => {
-                let Transition { word, decision, receipt } =
-                    account.charge_counter(counter, *number, now, charge.cost);
-                let tollgate_core::Receipt { at, cost, debt_before } = receipt;
-                Taken::Decided {
-                    outcome: decision.outcome,
-                    figures: Figures::of_state(*counter, word, now),
-                    receipt: Receipt { key, limit: *number, cost, at, mark: debt_before },
-                }
+                let step = account.charge_counter(counter, *number, now, charge.cost);
+                let (number, counter, cost) = (*number, *counter, charge.cost);
+                Taken::Counted(Counted { key, number, counter, step, now, cost })
             }
             Limit::Logged(logged) => self.charge_log(account, key, charge, logged, now),
         }
@@ -234,7 +265,7 @@ impl MemoryStore {
         match limit {
             Limit::Counter(counter) if !account::takes_nothing(limit, charge.cost) => {
                 let decision = account.punish(counter, *number, now, charge.cost);
-                decided(decision, Receipt::of_nothing(key))
+                Taken::Decided { decision, receipt: Receipt::of_nothing(key) }
             }
             _ => denial,
         }
@@ -250,11 +281,11 @@ impl MemoryStore {
     ) -> Taken {
         let (number, cost) = (charge.limit.number, charge.cost);
         let id = self.next_charge.fetch_add(1, Ordering::Relaxed);
-        let room = self.max_bytes.saturating_sub(self.bytes());
-        match account.charge_log(logged, number, now, cost, ChargeId(id), room) {
+        match account.charge_log(logged, number, now, cost, ChargeId(id), self.room()) {
             Ok(decision) => {
                 let cost = if decision.is_allowed() { cost } else { Cost::PEEK };
-                decided(decision, Receipt { key, limit: number, cost, at: now, mark: id })
+                let receipt = Receipt { key, limit: number, cost, at: now, mark: id };
+                Taken::Decided { decision, receipt }
             }
             Err(NoRoom) => Taken::Full(charge.when_full),
         }
@@ -262,6 +293,7 @@ impl MemoryStore {
 
     fn take_together(&self, charges: &[Charge<'_>], now: Timestamp) -> SmallVec<[Taken; INLINE]> {
         let keys = self.fetch(charges);
+        let mut may_forget = true;
         loop {
             let places: SmallVec<[Place; INLINE]> = keys
                 .iter()
@@ -272,7 +304,13 @@ impl MemoryStore {
                 })
                 .collect();
             if let Some(mut accounts) = self.lock_all(&keys, &places) {
-                return self.take_from_all(&mut accounts, &keys, &places, charges, now);
+                match self.take_from_all(&mut accounts, &keys, &places, charges, now, may_forget) {
+                    Ok(answers) => return answers,
+                    Err(NoRoom) => {
+                        drop(accounts);
+                        may_forget = self.forget_a_log(now, &keys);
+                    }
+                }
             }
         }
     }
@@ -301,6 +339,8 @@ impl MemoryStore {
         accounts.map(Accounts)
     }
 
+    /// Takes all charges or none. If a log has no room to grow and another `may_forget`, nothing is
+    /// done yet.
     fn take_from_all(
         &self,
         accounts: &mut Accounts<'_>,
@@ -308,7 +348,8 @@ impl MemoryStore {
         places: &[Place],
         charges: &[Charge<'_>],
         now: Timestamp,
-    ) -> SmallVec<[Taken; INLINE]> {
+        may_forget: bool,
+    ) -> Result<SmallVec<[Taken; INLINE]>, NoRoom> {
         let mut before: SmallVec<[Record; INLINE]> = SmallVec::new();
         let mut answers: SmallVec<[Taken; INLINE]> = SmallVec::new();
         for ((key, place), charge) in keys.iter().zip(places).zip(charges) {
@@ -323,12 +364,19 @@ impl MemoryStore {
             charge.mode == Mode::Enforce && !answer.is_allowed()
         };
         let is_denied = charges.iter().zip(&answers).any(denied);
-        if is_denied {
+        let lacks_room = |(place, answer): (&Place, &Taken)| {
+            matches!((place, answer), (Place::At(_), Taken::Full(_)))
+        };
+        let lacks_room = may_forget && places.iter().zip(&answers).any(lacks_room);
+        if is_denied || lacks_room {
             for index in (0..charges.len()).rev() {
                 if let Some(account) = accounts.at(places[index]) {
                     take_back(account, &charges[index], &answers[index], before[index], now);
                 }
             }
+        }
+        if lacks_room {
+            return Err(NoRoom);
         }
         for index in 0..charges.len() {
             let (charge, answer) = (&charges[index], &mut answers[index]);
@@ -339,7 +387,7 @@ impl MemoryStore {
                 *answer = self.after_denial(account, keys[index], charge, *answer, now);
             }
         }
-        answers
+        Ok(answers)
     }
 
     /// What is said of a limit after it, or another, denied the request: nothing was taken of it,
@@ -352,9 +400,6 @@ impl MemoryStore {
         answer: Taken,
         now: Timestamp,
     ) -> Taken {
-        let Taken::Decided { outcome, .. } = answer else {
-            return answer;
-        };
         if !answer.is_allowed() {
             return if charge.count_denied {
                 self.punished(account, key, charge, answer, now)
@@ -364,12 +409,20 @@ impl MemoryStore {
         }
         let counts = charge.count_denied && matches!(charge.limit.limit, Limit::Counter(_));
         let cost = if counts { charge.cost } else { Cost::PEEK };
-        match self.charge(account, key, &Charge { cost, ..*charge }, now) {
-            Taken::Decided { figures, .. } => {
-                Taken::Decided { outcome, figures, receipt: Receipt::of_nothing(key) }
+        let mut told = self.charge(account, key, &Charge { cost, ..*charge }, now);
+        match (&mut told, answer) {
+            (Taken::Counted(told), Taken::Counted(answer)) => {
+                told.step.is_allowed = answer.step.is_allowed;
+                told.step.delay = answer.step.delay;
             }
-            full @ Taken::Full(_) => full,
+            (Taken::Decided { decision: told, .. }, Taken::Decided { decision: answer, .. }) => {
+                told.outcome = answer.outcome;
+            }
+            _ => {}
         }
+        // What a denied request was charged is not given back.
+        told.take_receipt();
+        told
     }
 
     /// Finds a slot for a key that was not found, letting the table grow or forget if it must.
@@ -415,6 +468,37 @@ impl MemoryStore {
         }
     }
 
+    /// Forgets the log that loses least among some, unless others changed that meanwhile; false if
+    /// none of them can be spared. Of the keys of one request, `together`, none can.
+    pub(crate) fn forget_a_log(&self, now: Timestamp, together: &[Fingerprint]) -> bool {
+        let upkeep = Upkeep { together, ..self.upkeep(now) };
+        let candidate = |key: Fingerprint| {
+            let account = self.account_of(key).filter(|_| upkeep.may_forget(key))?;
+            Some((upkeep.loss_of_log(account.record())?, account))
+        };
+        let victim = self
+            .logs
+            .some_keys()
+            .into_iter()
+            .filter_map(|key| Some((candidate(key)?.0, key)))
+            .min_by_key(|(loss, _)| *loss);
+        let Some((_, key)) = victim else { return false };
+        if let Some((_, mut account)) = candidate(key) {
+            account.reset();
+        }
+        true
+    }
+
+    /// Keeps a log that comes from elsewhere, if there is room or others can be spared.
+    pub(crate) fn put_up(&self, key: Fingerprint, log: Log, now: Timestamp) -> Option<LogNumber> {
+        while self.logs.growth(None, &log) > self.room() {
+            if !self.forget_a_log(now, &[]) {
+                return None;
+            }
+        }
+        self.logs.change(self.logs.put_up(key), |empty| *empty = log).0
+    }
+
     /// Keeps a state that comes from elsewhere.
     pub(crate) fn put(&self, key: Fingerprint, record: Record, now: Timestamp) {
         while let Place::At(index) = self.make_room(key, now, &[]) {
@@ -437,6 +521,11 @@ impl MemoryStore {
                 .table
                 .bytes_if_grown()
                 .is_some_and(|bytes| bytes + self.logs.bytes() <= self.max_bytes)
+    }
+
+    /// Bytes that are left for logs to grow by.
+    fn room(&self) -> usize {
+        self.max_bytes.saturating_sub(self.bytes())
     }
 
     /// The fingerprints of some charges, with the memory they name on its way.
@@ -497,14 +586,9 @@ fn without_state(place: Place, key: Fingerprint, charge: &Charge<'_>, now: Times
         Place::Full => Taken::Full(charge.when_full),
         Place::At(_) | Place::NotNeeded => {
             let decision = account::decide_unknown(&charge.limit.limit, now, charge.cost);
-            decided(decision, Receipt::of_nothing(key))
+            Taken::Decided { decision, receipt: Receipt::of_nothing(key) }
         }
     }
-}
-
-fn decided(decision: Decision, receipt: Receipt) -> Taken {
-    let figures = Figures::of_decision(decision);
-    Taken::Decided { outcome: decision.outcome, figures, receipt }
 }
 
 /// Undoes a charge that was taken before another was denied.

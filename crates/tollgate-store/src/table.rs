@@ -533,7 +533,8 @@ impl<'t> Locked<'t> {
         self.record = record;
     }
 
-    fn key(&self) -> Fingerprint {
+    /// Whose slot it is.
+    pub(crate) fn key(&self) -> Fingerprint {
         Fingerprint {
             first: self.slot[FIRST].load(Ordering::Relaxed),
             second: self.slot[SECOND].load(Ordering::Relaxed),

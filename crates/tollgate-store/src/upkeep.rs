@@ -56,6 +56,12 @@ impl Upkeep<'_> {
         (remaining > 0).then(|| (((limit - remaining) << 32) / limit, vacant_at))
     }
 
+    /// The same of a log; nothing of any other state.
+    pub(crate) fn loss_of_log(&self, record: Record) -> Option<(u64, Timestamp)> {
+        let limit = self.limits.get(record.limit).filter(|limit| matches!(limit, Limit::Logged(_)));
+        limit.and_then(|_| self.loss(record))
+    }
+
     /// Lets go of what a state that was dropped had beside its word.
     pub(crate) fn let_go(&self, record: Record) {
         if let Some(Limit::Logged(_)) = self.limits.get(record.limit)

@@ -99,14 +99,14 @@ impl Limiter {
 
     /// Gives back everything that a request was charged and time has not given back already.
     pub fn refund(&self, verdict: Verdict) {
-        for receipt in verdict.answers().filter_map(|answer| answer.receipt()) {
+        for receipt in verdict.taken.into_iter().filter_map(|entry| entry.taken.receipt()) {
             self.store.refund(&receipt);
         }
     }
 
     /// Gives the slots of a lease back; false if all of them had come back by themselves.
     pub fn release(&self, lease: Lease) -> bool {
-        lease.slots.iter().fold(false, |any, slot| self.store.refund(slot) | any)
+        lease.slots.into_iter().fold(false, |any, slot| self.store.refund(&slot) | any)
     }
 
     /// Starts a lease anew; false if one of its slots has come back by itself.
@@ -143,7 +143,7 @@ impl Limiter {
             .filter(|(charge, taken)| charge.rule.mode() == Mode::Enforce && !taken.is_allowed());
         // A caller who sends too much is told so even when another limit could not count.
         let ruling = denied.fold(Ruling::Allowed, |ruling, (_, taken)| match (ruling, taken) {
-            (Ruling::Denied, _) | (_, Taken::Decided { .. }) => Ruling::Denied,
+            (Ruling::Denied, _) | (_, Taken::Counted(_) | Taken::Decided { .. }) => Ruling::Denied,
             (_, Taken::Full(_)) => Ruling::Uncounted,
         });
         (ruling, entries)

@@ -7,7 +7,7 @@ use arc_swap::Guard;
 use smallvec::SmallVec;
 use tollgate_core::{Decision, Limit, Micros, Quota};
 use tollgate_policy::{Mode, Rule};
-use tollgate_store::{Receipt, Taken};
+use tollgate_store::Taken;
 
 use crate::limiter::InForce;
 
@@ -63,7 +63,7 @@ impl Verdict {
 
     /// How long an allowed request should be held before it goes on.
     pub fn delay(&self) -> Micros {
-        let enforced = self.answers().filter(|answer| answer.is_enforced());
+        let enforced = self.answers().filter(Answer::is_enforced);
         let delays = enforced.filter_map(|answer| answer.decision().map(|it| it.delay()));
         if self.is_allowed() { delays.max().unwrap_or_default() } else { Micros::ZERO }
     }
@@ -139,10 +139,6 @@ impl<'v> Answer<'v> {
     /// Whether its denial counts, or is only reported.
     pub fn is_enforced(&self) -> bool {
         self.rule().mode() == Mode::Enforce
-    }
-
-    pub(crate) fn receipt(&self) -> Option<Receipt> {
-        self.entry.taken.receipt()
     }
 }
 

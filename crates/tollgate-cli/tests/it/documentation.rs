@@ -53,17 +53,18 @@ fn steps<'p>(session: &[&'p str]) -> Vec<Step<'p>> {
 /// A folder that looks like the root of the repository and may be written to.
 fn folder_like_the_root() -> Folder {
     let folder = Folder::with(&[]);
-    let examples = fs::canonicalize(root().join("examples")).unwrap();
-    symlink(examples, folder.path("examples")).unwrap();
+    let examples = fs::canonicalize(root().join("examples")).expect("there are examples");
+    symlink(examples, folder.path("examples")).expect("the folder is ours");
     folder
 }
 
 /// Runs a line as a person would type it, both streams together as a terminal shows them.
 fn shell(line: &str, folder: &Folder) -> Run {
     let binary = Path::new(env!("CARGO_BIN_EXE_tollgate"));
-    let folders = [binary.parent().unwrap().to_owned()].into_iter();
+    let beside = binary.parent().into_iter().map(Path::to_owned);
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let path = std::env::join_paths(folders.chain(std::env::split_paths(&path))).unwrap();
+    let path = std::env::join_paths(beside.chain(std::env::split_paths(&path)));
+    let path = path.expect("the folder of a binary has no colon in its name");
     let mut shell = Command::new("sh");
     shell.args(["-c", &format!("exec 2>&1; {line}")]);
     run(shell.env("PATH", path).current_dir(&folder.0), "")

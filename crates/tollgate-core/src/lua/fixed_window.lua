@@ -9,9 +9,8 @@ local function fixed_window(limit)
   end
 
   local function anchored(state, now)
-    local latest = plus(start_of(now), period)
-    if state[2] <= latest then return state end
-    return { state[1], latest }
+    if state[2] <= now then return state end
+    return { state[1], min(state[2], plus(start_of(now), period)) }
   end
 
   local function current(state, now)

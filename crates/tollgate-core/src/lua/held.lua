@@ -42,7 +42,7 @@ local function holding(name, most, hold, end_is_known)
     local shorter = min(tonumber(string.match(front[1], marker_of_any_hold)) or 0, hold)
     local newest_at = newest(key)
     if now - newest_at >= shorter or shorter == 0 then
-      -- All of it has ended, however long it is; or it is another algorithm's, or another version's.
+      -- All of it has ended, however long it is; or it is another algorithm's or version's.
       redis.call('UNLINK', key)
       return state
     end
@@ -116,7 +116,7 @@ local function holding(name, most, hold, end_is_known)
     return decision(DENIED, state, now, falls_to(most - cost, state, now)), state
   end
 
-  -- Twin of Log::push.
+  -- Twin of Log::push; tells what is used then.
   local function push(key, used, entry)
     local id, units = entry.id, entry.units
     -- As many entries need as many units, so most of the time nobody has to count.
@@ -129,15 +129,20 @@ local function holding(name, most, hold, end_is_known)
     end
     redis.call('ZADD', key, number_text(entry.at), id .. ':' .. number_text(units))
     keep(key, used + units, entry.at)
+    return used + units
   end
 
   local function apply(state)
     local used = state.used
     for _, entry in ipairs(state.taken) do used = used - entry.units end
-    for _, entry in ipairs(state.taken) do
-      push(state.key, used, entry)
-      used = used + entry.units
-    end
+    for _, entry in ipairs(state.taken) do used = push(state.key, used, entry) end
+  end
+
+  -- The limit that the log was written under, as far as the hold goes.
+  local function written_under(key)
+    local front = read('ZRANGE', key, 0, 0) or {}
+    local stored = tonumber(string.match(front[1] or '', marker_of_any_hold) or hold)
+    return holding(name, most, stored, end_is_known)
   end
 
   -- Twin of Logged::give_back. `held` is what the charge holds, since its member is named by it.
@@ -164,6 +169,6 @@ local function holding(name, most, hold, end_is_known)
   return {
     is_log = true,
     standing = standing, decide = decide, force = charged, apply = apply,
-    give_back = give_back, renew = renew,
+    written_under = written_under, give_back = give_back, renew = renew,
   }
 end

@@ -27,22 +27,31 @@ local function carry_over(limit, old, state, now)
   return limit.anchored(limit.with_used(used, moment), now)
 end
 
--- The state of a key, carried over to this limit, and the text it was read from.
-local function load_state(limit, key, now)
-  if limit.is_log then return limit.standing(key, now) end
+-- The state of a counter as it was written, the limit it was written under, and its text.
+local function stored_state(limit, key)
   local text = read('GET', key)
-  if not text or string.sub(text, 2, 3) ~= FORMAT .. limit.letter then return { 0, 0, 0 } end
+  if not text or string.sub(text, 2, 3) ~= FORMAT .. limit.letter then return { 0, 0, 0 }, limit end
   local numbers, first = limit.numbers, limit.first_kept
   local _, a, b, c, d = cmsgpack.unpack(text)
   local state, is_alike = { b, c, d }, a == numbers[first]
   if limit.counters == 2 then
     state, is_alike = { c, d }, is_alike and b == numbers[first + 1]
   end
-  if is_alike then return state, text end
+  if is_alike then return state, limit, text end
   local from = { unpack(numbers) }
   from[first] = a
   if limit.counters == 2 then from[first + 1] = b end
-  return carry_over(limit, limit.new(from), state, now), text
+  local old = limit.new(from)
+  old.new, old.numbers = limit.new, from
+  return state, old, text
+end
+
+-- The state of a key, carried over to this limit, and the text it was read from.
+local function load_state(limit, key, now)
+  if limit.is_log then return limit.standing(key, now) end
+  local state, written_under, text = stored_state(limit, key)
+  if written_under ~= limit then state = carry_over(limit, written_under, state, now) end
+  return state, text
 end
 
 -- Writes what changed since `text_before` was read: a charge, a time brought back, a state carried

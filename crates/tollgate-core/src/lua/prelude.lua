@@ -65,8 +65,8 @@ local function ttl_millis(reset_after)
   return number_text(div_ceil(reset_after, 1000) + 1)
 end
 
--- Reads a key by a command of its own type. Another type of key is another algorithm's: it goes, and
--- this one starts afresh. Any other failure is the caller's to hear of.
+-- Reads a key by a command of its own type. Another type of key is another algorithm's: it goes,
+-- and this one starts afresh. Any other failure is the caller's to hear of.
 local function read(command, key, ...)
   local reply = redis.pcall(command, key, ...)
   if type(reply) ~= 'table' or not reply.err then return reply end

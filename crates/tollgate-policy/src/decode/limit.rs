@@ -128,7 +128,8 @@ impl Decoder<'_, '_, '_> {
             return Some(Fields { entries, span: node.span });
         }
         let found = self.described(node);
-        let sentence = format!("a limit is a map, as in {{name: api, rate: 5/minute}}; found {found}");
+        let sentence =
+            format!("a limit is a map, as in {{name: api, rate: 5/minute}}; found {found}");
         self.mistake(node.span, owner, sentence);
         None
     }
@@ -175,12 +176,12 @@ impl Decoder<'_, '_, '_> {
     }
 
     fn per(&mut self, node: &Node, owner: &str) -> Option<Vec<(Span, Vec<AttributeId>)>> {
-        if let Kind::Scalar(scalar) = &node.kind {
-            if !node.is_nothing() {
-                let sentence = format!("per is a list; write per: [{}]", quoted(&scalar.text));
-                self.mistake(node.span, owner, sentence);
-                return None;
-            }
+        if let Kind::Scalar(scalar) = &node.kind
+            && !node.is_nothing()
+        {
+            let sentence = format!("per is a list; write per: [{}]", quoted(&scalar.text));
+            self.mistake(node.span, owner, sentence);
+            return None;
         }
         let list = self.list(node, owner, "per")?;
         if list.len() > PER_MAX {
@@ -232,7 +233,8 @@ impl Decoder<'_, '_, '_> {
             return None;
         }
         if !slots && algorithm == Algorithm::Concurrency {
-            let sentence = "concurrency is missing; write how many at a time, as in concurrency: 10";
+            let sentence =
+                "concurrency is missing; write how many at a time, as in concurrency: 10";
             self.mistake(node.span, owner, sentence);
             return None;
         }
@@ -305,11 +307,8 @@ impl Decoder<'_, '_, '_> {
         let text = self.text(node, owner, field)?;
         let number = text.parse::<Cost>().ok().map(Cost::units);
         if number.is_none() {
-            let sentence = format!(
-                "{field} {} is not a whole number from 0 to {}",
-                quoted(text),
-                u32::MAX
-            );
+            let sentence =
+                format!("{field} {} is not a whole number from 0 to {}", quoted(text), u32::MAX);
             self.mistake(node.span, owner, sentence);
         }
         number
@@ -361,10 +360,10 @@ impl Decoder<'_, '_, '_> {
             Kind::List(list) => list,
             Kind::Scalar(_) | Kind::Map(_) => std::slice::from_ref(node),
         };
-        let read = &mut |decoder: &mut Decoder<'_, '_, '_>, node: &Node| {
-            decoder.count(node, owner, field)
-        };
-        let sizes: Vec<_> = nodes.iter().map(|node| self.amount(node, owner, field, read)).collect();
+        let read =
+            &mut |decoder: &mut Decoder<'_, '_, '_>, node: &Node| decoder.count(node, owner, field);
+        let sizes: Vec<_> =
+            nodes.iter().map(|node| self.amount(node, owner, field, read)).collect();
         let sizes: Option<Vec<_>> = sizes.into_iter().collect();
         let (sizes, rates) = (sizes?, rates?);
         if sizes.len() != rates {
@@ -419,7 +418,8 @@ impl Decoder<'_, '_, '_> {
                 .map(|by| CostDraft::Policy(Amount::By(by)));
         }
         if !entries.iter().any(|(key, _)| key.text == "attribute") {
-            let sentence = "cost is a number, {attribute: tokens} or {by: path, values: {/search: 5}}";
+            let sentence =
+                "cost is a number, {attribute: tokens} or {by: path, values: {/search: 5}}";
             self.mistake(node.span, owner, sentence);
             return None;
         }

@@ -7,8 +7,7 @@ use tollgate_core::Micros;
 use super::{Decoder, Document, Fields, TenantsDraft};
 use crate::address::Cidr;
 use crate::bounds::{
-    IPV6_PREFIX_RANGE, MEMORY_BYTES_MIN, NAME_BYTES_MAX, STORE_TIMEOUT_MICROS_MAX,
-    TENANT_BYTES_MAX,
+    IPV6_PREFIX_RANGE, MEMORY_BYTES_MIN, NAME_BYTES_MAX, STORE_TIMEOUT_MICROS_MAX, TENANT_BYTES_MAX,
 };
 use crate::mistake::{Span, WarningCode, quoted};
 use crate::settings::{
@@ -127,7 +126,8 @@ impl Decoder<'_, '_, '_> {
         }
         let fields = self.fields(node, &owner, &LISTENER_FIELDS)?;
         let tls = fields.get("tls").and_then(|node| self.tls(node, &owner));
-        let token_file = fields.get("token_file").and_then(|node| self.file(node, &owner, "token_file"));
+        let token_file =
+            fields.get("token_file").and_then(|node| self.file(node, &owner, "token_file"));
         let address = self.required(&fields, &owner, "address", "127.0.0.1:8080")?;
         let address = self.socket_address(address, &owner)?;
         Some(Listener { address, tls, token_file })
@@ -149,7 +149,8 @@ impl Decoder<'_, '_, '_> {
     fn tls(&mut self, node: &Node, owner: &str) -> Option<Tls> {
         let owner = format!("{owner}.tls");
         let fields = self.fields(node, &owner, &TLS_FIELDS)?;
-        let client_ca = fields.get("client_ca").and_then(|node| self.file(node, &owner, "client_ca"));
+        let client_ca =
+            fields.get("client_ca").and_then(|node| self.file(node, &owner, "client_ca"));
         let cert = self.required(&fields, &owner, "cert", "server.pem");
         let key = self.required(&fields, &owner, "key", "server.key");
         let cert = self.file(cert?, &owner, "cert");
@@ -177,7 +178,8 @@ impl Decoder<'_, '_, '_> {
     ) -> Option<&'n Node> {
         let node = fields.get(field);
         // A slip of this very name has been told as an unknown field.
-        let is_told = || fields.entries().iter().any(|(key, _)| closest(&key.text, [field]).is_some());
+        let is_told =
+            || fields.entries().iter().any(|(key, _)| closest(&key.text, [field]).is_some());
         if node.is_none() && !is_told() {
             let sentence = format!("{field} is missing; write for example {field}: {example}");
             self.mistake(fields.span, owner, sentence);
@@ -333,9 +335,8 @@ impl Decoder<'_, '_, '_> {
         let mut client_ip = ClientIp::default();
         let owner = "client_ip";
         let Some(fields) = self.fields(node, owner, &CLIENT_IP_FIELDS) else { return client_ip };
-        if let Some(list) = fields
-            .get("trusted_proxies")
-            .and_then(|node| self.list(node, owner, "trusted_proxies"))
+        if let Some(list) =
+            fields.get("trusted_proxies").and_then(|node| self.list(node, owner, "trusted_proxies"))
         {
             let blocks = list.iter().filter_map(|node| self.block(node, owner));
             client_ip.trusted_proxies = blocks.collect();
@@ -420,10 +421,10 @@ impl Decoder<'_, '_, '_> {
             return Some(Vec::new());
         }
         let list = self.list(node, "", "headers")?;
-        if let [only] = list {
-            if matches!(&only.kind, Kind::Scalar(scalar) if scalar.text == "off") {
-                return Some(Vec::new());
-            }
+        if let [only] = list
+            && matches!(&only.kind, Kind::Scalar(scalar) if scalar.text == "off")
+        {
+            return Some(Vec::new());
         }
         let words = HeaderGeneration::ALL.map(|generation| (generation.name(), generation));
         let mut generations: Vec<HeaderGeneration> = Vec::new();
@@ -464,9 +465,8 @@ impl Decoder<'_, '_, '_> {
         let time = text.parse().ok();
         if time.is_none() {
             let text = quoted(text);
-            let sentence = format!(
-                "{field} {text} is not a time; write for example 10ms, 90s, 5m or 1h"
-            );
+            let sentence =
+                format!("{field} {text} is not a time; write for example 10ms, 90s, 5m or 1h");
             self.mistake(node.span, owner, sentence);
         }
         time

@@ -16,9 +16,8 @@ impl Decoder<'_, '_, '_> {
         let mut entries = Vec::with_capacity(list.len());
         for (number, node) in list.iter().enumerate() {
             let owner = format!("{name}[{}]", number + 1);
-            let before = self.report.is_clean();
             let conditions = self.conditions(node, &owner);
-            if conditions.is_empty() && before && self.report.is_clean() {
+            if matches!(&node.kind, Kind::Map(entries) if entries.is_empty()) {
                 let sentence = "this would hold for every request; write a condition, for example \
                                 {client_ip: {cidr: [10.0.0.0/8]}}";
                 self.mistake(node.span, &owner, sentence);
@@ -90,7 +89,8 @@ impl Decoder<'_, '_, '_> {
                 Some(Test::Cidr(Box::new(CidrSet::new(blocks?))))
             }
             (Some(_), Some(_)) => {
-                let sentence = format!("{name} says both not and cidr; write {{not: {{cidr: […]}}}}");
+                let sentence =
+                    format!("{name} says both not and cidr; write {{not: {{cidr: […]}}}}");
                 self.mistake(node.span, owner, sentence);
                 None
             }
@@ -111,7 +111,8 @@ impl Decoder<'_, '_, '_> {
             let text = self.text(node, owner, name)?;
             let is_word = matches!(&node.kind, Kind::Scalar(Scalar { plain: true, .. }));
             if nodes.len() > 1 && is_word && (text == "present" || text == "absent") {
-                let sentence = format!("{text} stands alone, outside a list; in quotes it is a value");
+                let sentence =
+                    format!("{text} stands alone, outside a list; in quotes it is a value");
                 self.mistake(node.span, owner, sentence);
                 return None;
             }
@@ -130,8 +131,9 @@ impl Decoder<'_, '_, '_> {
             }
             _ => {
                 if name == "tier" {
-                    let word = |(node, text): &(&Node, &str)| {
-                        Word { span: node.span, text: (*text).to_owned() }
+                    let word = |(node, text): &(&Node, &str)| Word {
+                        span: node.span,
+                        text: (*text).to_owned(),
                     };
                     self.tiers.extend(texts.iter().map(word));
                 }

@@ -13,12 +13,12 @@ fn folder(name: &str) -> PathBuf {
 }
 
 pub(crate) fn files(name: &str) -> Vec<(String, String)> {
-    let entries = std::fs::read_dir(folder(name)).unwrap();
+    let entries = std::fs::read_dir(folder(name)).expect("the corpus is part of the crate");
     let mut files: Vec<(String, String)> = entries
         .map(|entry| {
-            let path = entry.unwrap().path();
-            let name = path.file_name().unwrap().to_str().unwrap().to_owned();
-            (name, std::fs::read_to_string(path).unwrap())
+            let path = entry.expect("its files can be listed").path();
+            let name = path.file_name().and_then(|name| name.to_str()).expect("names are text");
+            (name.to_owned(), std::fs::read_to_string(&path).expect("its files can be read"))
         })
         .collect();
     files.sort();
@@ -108,7 +108,9 @@ policy.yaml:3:11: limit \"login\": rate \"5/minuet\" is not a rate; write for ex
 
 #[test]
 fn a_mistake_in_a_tenants_file_does_not_show_the_key() {
-    for (name, text) in files("refused").iter().filter(|(name, _)| name.starts_with("tenants-file-")) {
+    for (name, text) in
+        files("refused").iter().filter(|(name, _)| name.starts_with("tenants-file-"))
+    {
         let mistakes = parse(name, text).unwrap_err().to_string();
         assert!(!mistakes.contains("secret-key"), "{mistakes}");
         assert!(!mistakes.contains("   |"), "no line of a file of keys is shown: {mistakes}");
@@ -117,7 +119,8 @@ fn a_mistake_in_a_tenants_file_does_not_show_the_key() {
 
 #[test]
 fn escapes_written_in_a_policy_do_not_reach_the_terminal() {
-    let text = "limits:\n  - { name: \"\\e[31mred\\x07\", rate: \"\\e]0;title\\a\" , per: \"\\u202e\" }\n";
+    let text =
+        "limits:\n  - { name: \"\\e[31mred\\x07\", rate: \"\\e]0;title\\a\" , per: \"\\u202e\" }\n";
     let shown = crate::parse(text).unwrap_err().to_string();
     assert!(!shown.contains(['\u{1b}', '\u{7}', '\u{202e}']), "{shown:?}");
 }

@@ -1,6 +1,7 @@
 //! The policy crate from the outside.
 
 mod corpus;
+mod docs;
 mod hostile;
 mod index;
 mod matching;
@@ -42,13 +43,16 @@ fn ask(policy: &Policy, request: &Request<'_>) -> String {
         Admission::Charges(charges) => {
             let lines = charges.iter().map(|charge| {
                 let values = charge.values.iter().map(|value| {
-                    let bytes = value.bytes.map(|bytes| String::from_utf8_lossy(bytes).into_owned());
-                    let source = if value.source == 0 { String::new() } else { value.source.to_string() };
+                    let bytes =
+                        value.bytes.map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+                    let source =
+                        if value.source == 0 { String::new() } else { value.source.to_string() };
                     let secret = if value.secret { "*" } else { "" };
                     format!("{source}{secret}{}", bytes.unwrap_or("-".to_owned()))
                 });
                 let values: Vec<String> = values.collect();
-                let rate = policy.rate(charge.limit).map_or("slots".to_owned(), |rate| rate.to_string());
+                let rate =
+                    policy.rate(charge.limit).map_or("slots".to_owned(), |rate| rate.to_string());
                 assert!(std::ptr::eq(charge.rule, &policy.rules()[charge.rule_index]));
                 let (name, cost) = (charge.rule.name(), charge.cost.units());
                 format!("{name} {rate} [{}] {cost}", values.join(", "))

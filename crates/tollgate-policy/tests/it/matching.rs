@@ -7,7 +7,8 @@ use crate::{ask, ask_api, ask_http, names, policy};
 
 /// Whether a limit with these conditions applies to a request with one attribute.
 fn applies(when: &str, name: &str, value: &[u8]) -> bool {
-    let policy = policy(&format!("limits:\n  - {{ name: it, when: {{ {when} }}, rate: 5/minute }}\n"));
+    let policy =
+        policy(&format!("limits:\n  - {{ name: it, when: {{ {when} }}, rate: 5/minute }}\n"));
     !names(&policy, &[(name, value)]).is_empty()
 }
 
@@ -50,10 +51,16 @@ fn a_path_pattern_stands_for_the_paths_it_says() {
     ];
     for (pattern, inside, outside) in cases {
         for path in inside {
-            assert!(applies(&format!("path: \"{pattern}\""), "path", path.as_bytes()), "{pattern} {path}");
+            assert!(
+                applies(&format!("path: \"{pattern}\""), "path", path.as_bytes()),
+                "{pattern} {path}"
+            );
         }
         for path in outside {
-            assert!(!applies(&format!("path: \"{pattern}\""), "path", path.as_bytes()), "{pattern} {path}");
+            assert!(
+                !applies(&format!("path: \"{pattern}\""), "path", path.as_bytes()),
+                "{pattern} {path}"
+            );
         }
     }
 }
@@ -81,7 +88,9 @@ fn a_method_is_the_same_in_any_case() {
 
 #[test]
 fn a_host_is_the_same_in_any_case_and_with_any_port() {
-    for host in ["example.com", "EXAMPLE.com", "example.com:8080", "example.com.", "example.com.:80"] {
+    for host in
+        ["example.com", "EXAMPLE.com", "example.com:8080", "example.com.", "example.com.:80"]
+    {
         assert!(applies("host: Example.Com", "host", host.as_bytes()), "{host}");
         assert!(!applies("host: \"*.example.com\"", "host", host.as_bytes()), "{host}");
     }
@@ -90,7 +99,10 @@ fn a_host_is_the_same_in_any_case_and_with_any_port() {
         assert!(!applies("host: example.com", "host", host.as_bytes()), "{host}");
     }
     for host in ["badexample.com", ".example.com", "example.com.evil", "", ":80"] {
-        assert!(!applies("host: [\"*.example.com\", example.com]", "host", host.as_bytes()), "{host}");
+        assert!(
+            !applies("host: [\"*.example.com\", example.com]", "host", host.as_bytes()),
+            "{host}"
+        );
     }
     assert!(applies("host: \"[::1]\"", "host", b"[::1]:8080"));
     assert!(!applies("host: example.com", "host", &b"a".repeat(100_000)));
@@ -101,7 +113,12 @@ fn what_is_not_there_fulfils_only_absent_and_not() {
     for when in ["plan: free", "plan: [free]", "plan: present", "plan: { cidr: [10.0.0.0/8] }"] {
         assert!(!applies(when, "other", b"free"), "{when}");
     }
-    for when in ["plan: absent", "plan: { not: free }", "plan: { not: present }", "client_ip: { not: { cidr: [10.0.0.0/8] } }"] {
+    for when in [
+        "plan: absent",
+        "plan: { not: free }",
+        "plan: { not: present }",
+        "client_ip: { not: { cidr: [10.0.0.0/8] } }",
+    ] {
         assert!(applies(when, "other", b"free"), "{when}");
     }
     assert!(!applies("plan: absent", "plan", b""));
@@ -125,6 +142,7 @@ fn values_are_compared_as_they_are_written() {
 #[test]
 fn header_names_have_no_case_in_a_policy() {
     assert!(applies("header:X-Beta: present", "header:x-beta", b"1"));
+    assert!(applies("header:x-beta: present", "header:X-BETA", b"1"), "nor in what a caller sends");
     let policy = policy("limits:\n  - { name: it, per: [header:X-Key], rate: 5/minute }\n");
     assert_eq!(policy.attributes().collect::<Vec<_>>(), ["header:x-key"]);
 }
@@ -133,13 +151,33 @@ fn header_names_have_no_case_in_a_policy() {
 fn an_address_is_the_same_however_it_is_written() {
     for address in ["10.1.2.3", "::ffff:10.1.2.3", "::ffff:a01:203", "::FFFF:10.1.2.3"] {
         assert!(applies("client_ip: 10.1.2.3", "client_ip", address.as_bytes()), "{address}");
-        assert!(applies("client_ip: \"::ffff:10.1.2.3\"", "client_ip", address.as_bytes()), "{address}");
-        assert!(applies("client_ip: { cidr: [10.0.0.0/8] }", "client_ip", address.as_bytes()), "{address}");
-        assert!(!applies("client_ip: { cidr: [\"::/0\"] }", "client_ip", address.as_bytes()), "{address}");
+        assert!(
+            applies("client_ip: \"::ffff:10.1.2.3\"", "client_ip", address.as_bytes()),
+            "{address}"
+        );
+        assert!(
+            applies("client_ip: { cidr: [10.0.0.0/8] }", "client_ip", address.as_bytes()),
+            "{address}"
+        );
+        assert!(
+            !applies("client_ip: { cidr: [\"::/0\"] }", "client_ip", address.as_bytes()),
+            "{address}"
+        );
     }
-    assert!(applies("client_ip: { cidr: [\"2001:db8::/32\", 10.0.0.0/8] }", "client_ip", b"2001:db8:ffff::1"));
+    assert!(applies(
+        "client_ip: { cidr: [\"2001:db8::/32\", 10.0.0.0/8] }",
+        "client_ip",
+        b"2001:db8:ffff::1"
+    ));
     for other in ["11.1.2.3", "2001:db9::1", "nobody", "", "10.1.2.3 ", "10.1.2.3:80"] {
-        assert!(!applies("client_ip: { cidr: [\"2001:db8::/32\", 10.0.0.0/8] }", "client_ip", other.as_bytes()), "{other}");
+        assert!(
+            !applies(
+                "client_ip: { cidr: [\"2001:db8::/32\", 10.0.0.0/8] }",
+                "client_ip",
+                other.as_bytes()
+            ),
+            "{other}"
+        );
     }
 }
 
@@ -226,8 +264,14 @@ fn a_value_outside_the_map_takes_the_default() {
 ",
     );
     let rates = |attributes: &[(&str, &[u8])]| ask_api(&policy, attributes);
-    assert_eq!(rates(&[("tier", b"pro"), ("plan", b"a")]), "tier 600/minute [] 1; plan 10/minute [] 1");
-    assert_eq!(rates(&[("tier", b"gold"), ("plan", b"z")]), "tier 1/minute [] 1; plan 5/minute [] 1");
+    assert_eq!(
+        rates(&[("tier", b"pro"), ("plan", b"a")]),
+        "tier 600/minute [] 1; plan 10/minute [] 1"
+    );
+    assert_eq!(
+        rates(&[("tier", b"gold"), ("plan", b"z")]),
+        "tier 1/minute [] 1; plan 5/minute [] 1"
+    );
     assert_eq!(rates(&[]), "tier 1/minute [] 1; plan 5/minute [] 1");
     let burst = |plan: &[u8]| {
         let mut scratch = Scratch::default();
@@ -282,9 +326,9 @@ fn several_rates_are_several_rules_of_one_limit() {
     );
     let told = ask_api(&policy, &[("user", b"u")]);
     assert_eq!(told, "api 10/second [u] 1; api#2 500/minute [u] 1; last 1/minute [] 1");
-    let limits: Vec<&str> = policy.rules().iter().map(|rule| rule.limit_name()).collect();
+    let limits: Vec<&str> = policy.rules().iter().map(tollgate_policy::Rule::limit_name).collect();
     assert_eq!(limits, ["api", "api", "last"]);
-    let bursts: Vec<u32> = policy.limits().iter().map(|limit| limit.capacity()).collect();
+    let bursts: Vec<u32> = policy.limits().iter().map(tollgate_core::Limit::capacity).collect();
     assert_eq!(bursts, [20, 600, 1]);
 }
 
@@ -330,8 +374,18 @@ fn a_limits_own_cost_beats_the_callers_but_a_peek_stays_a_peek() {
 fn what_is_not_a_cost_is_refused_and_not_guessed() {
     let policy = policy("limits:\n  - { name: it, rate: 5/minute, cost: { attribute: tokens } }\n");
     let bad: [&[u8]; 12] = [
-        b"-1", b"NaN", b"1.5", b"1e400", b"0x10", b"18446744073709551615", b"4294967296", b"",
-        b" 1", b"+1", b"1 ", b"\xff",
+        b"-1",
+        b"NaN",
+        b"1.5",
+        b"1e400",
+        b"0x10",
+        b"18446744073709551615",
+        b"4294967296",
+        b"",
+        b" 1",
+        b"+1",
+        b"1 ",
+        b"\xff",
     ];
     for cost in bad {
         let attributes = [("tokens", cost)];
@@ -376,7 +430,8 @@ limits:
 
 #[test]
 fn limits_beyond_the_eighth_are_charged_like_the_others() {
-    let limits: String = (0..100).map(|n| format!("  - {{ name: l{n}, rate: 5/minute }}\n")).collect();
+    let limits: String =
+        (0..100).map(|n| format!("  - {{ name: l{n}, rate: 5/minute }}\n")).collect();
     let policy = policy(&format!("limits:\n{limits}"));
     let expected: Vec<String> = (0..100).map(|n| format!("l{n}")).collect();
     assert_eq!(names(&policy, &[]), expected);
@@ -390,13 +445,22 @@ fn of_an_attribute_sent_twice_the_first_counts() {
 
 #[test]
 fn a_policy_that_asks_about_many_attributes_finds_them_all() {
-    let limits: String =
-        (0..50).map(|n| format!("  - {{ name: l{n}, when: {{ a{n}: x }}, rate: 5/minute }}\n")).collect();
+    let limits: String = (0..50)
+        .map(|n| format!("  - {{ name: l{n}, when: {{ a{n}: x }}, rate: 5/minute }}\n"))
+        .collect();
     let policy = policy(&format!("limits:\n{limits}"));
     let sent: Vec<String> = (0..50).map(|n| format!("a{n}")).collect();
-    let attributes: Vec<(&str, &[u8])> = sent.iter().map(|name| (name.as_str(), b"x" as &[u8])).collect();
+    let attributes: Vec<(&str, &[u8])> =
+        sent.iter().map(|name| (name.as_str(), b"x" as &[u8])).collect();
     assert_eq!(names(&policy, &attributes).len(), 50);
     assert_eq!(names(&policy, &attributes[40..41]), ["l40"]);
+}
+
+#[test]
+fn a_policy_is_shared_between_threads() {
+    fn shared<T: Send + Sync>() {}
+    shared::<Policy>();
+    shared::<Admission<'_, '_>>();
 }
 
 fn reasons(policy: &Policy, attributes: &[(&str, &[u8])], missing: Missing) -> Vec<String> {
@@ -411,7 +475,12 @@ fn reasons(policy: &Policy, attributes: &[(&str, &[u8])], missing: Missing) -> V
                     format!("{}={}", value.attribute, bytes.unwrap_or("-".into()))
                 });
                 let values: Vec<String> = values.collect();
-                format!("{} {} {}", policy.limits()[limit].capacity(), values.join(","), cost.units())
+                format!(
+                    "{} {} {}",
+                    policy.limits()[limit].capacity(),
+                    values.join(","),
+                    cost.units()
+                )
             }
         })
         .collect()

@@ -9,8 +9,9 @@ use crate::corpus;
 
 fn accepted(name: &str) -> tollgate_policy::Policy {
     let files = corpus::files("accepted");
-    let (name, text) = files.iter().find(|(file, _)| *file == format!("{name}.yaml")).unwrap();
-    corpus::parse(name, text).unwrap()
+    let file = files.iter().find(|(file, _)| *file == format!("{name}.yaml"));
+    let (name, text) = file.expect("the corpus has it");
+    corpus::parse(name, text).expect("it is accepted")
 }
 
 fn settings(name: &str) -> Settings {
@@ -30,7 +31,10 @@ fn the_policy_of_the_design_says_what_it_says() {
     assert_eq!(settings.client_ip.trusted_proxies[0].to_string(), "10.0.0.0/8");
     assert_eq!(settings.client_ip.ipv6_prefix, 56);
     let tenants = settings.tenants.as_ref().unwrap();
-    assert_eq!((tenants.from.as_str(), tenants.file.as_str()), ("header:x-api-key", "tenants.yaml"));
+    assert_eq!(
+        (tenants.from.as_str(), tenants.file.as_str()),
+        ("header:x-api-key", "tenants.yaml")
+    );
     assert_eq!(tenants.unknown, Unknown::Tier("free".to_owned()));
     assert_eq!(settings.headers, [HeaderGeneration::Draft11, HeaderGeneration::XRateLimit]);
     assert_eq!(settings.descriptors.as_deref(), Some("./envoy/"));

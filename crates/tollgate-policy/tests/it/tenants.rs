@@ -8,8 +8,8 @@ use crate::{ask_api, ask_http, policy, policy_with};
 const KEYS: &str = "\
 keys:
   key-of-acme: { tenant: acme, tier: pro }
-  # The hash of \"key-of-globex\".
-  sha256:8537EF7b9163a3aebe44c63aad7f97c5e6a5af93a1e5e5d3a50d0d6b3c6e9f03: { tenant: nobody }
+  # printf %s key-of-globex | sha256sum
+  sha256:dd058ac6ebb1b6702f474ea5c9d9203617767b478c5cf97f6a79d43cec63e8ce: { tenant: globex, tier: pro }
   key-of-initech: { tenant: initech }
 ";
 
@@ -21,7 +21,7 @@ const LIMIT: &str = "limits:
   - { name: api, per: [tenant], rate: { free: 60/minute, pro: 600/minute, default: 1/minute } }
 ";
 
-fn with_key<'r>(key: &'r str) -> [(&'r str, &'r [u8]); 1] {
+fn with_key(key: &str) -> [(&str, &[u8]); 1] {
     [("header:x-api-key", key.as_bytes())]
 }
 
@@ -30,6 +30,7 @@ fn a_key_gives_tenant_and_tier() {
     let policy = policy_with(&(section("{ tier: free }") + LIMIT), KEYS);
     assert_eq!(policy.tenant_keys(), 3);
     assert_eq!(ask_http(&policy, &with_key("key-of-acme")), "api 600/minute [acme] 1");
+    assert_eq!(ask_http(&policy, &with_key("key-of-globex")), "api 600/minute [globex] 1");
     let told = ask_http(&policy, &with_key("key-of-initech"));
     assert_eq!(told, "api 60/minute [initech] 1", "a key without a tier has that of strangers");
 }
@@ -171,7 +172,8 @@ keys:
 
 #[test]
 fn a_burst_that_was_left_to_the_rate_follows_the_overridden_rate() {
-    let text = section("refuse") + "limits:\n  - { name: api, rate: 60/minute, algorithm: token_bucket }\n";
+    let text = section("refuse")
+        + "limits:\n  - { name: api, rate: 60/minute, algorithm: token_bucket }\n";
     let keys = "keys: { one: { tenant: a, overrides: { api: { rate: 900/minute } } } }";
     assert_eq!(first_limit(&policy_with(&text, keys), &with_key("one")), "900/minute of 900");
 }
@@ -182,7 +184,8 @@ fn slots_queues_and_several_rates_can_be_overridden() {
     let keys = "keys: { one: { tenant: a, overrides: { it: { concurrency: 20 } } } }";
     assert_eq!(first_limit(&policy_with(&slots, keys), &with_key("one")), "slots of 20");
 
-    let queue = section("refuse") + "limits:\n  - { name: it, rate: 5/second, algorithm: leaky_bucket }\n";
+    let queue =
+        section("refuse") + "limits:\n  - { name: it, rate: 5/second, algorithm: leaky_bucket }\n";
     let keys = "keys: { one: { tenant: a, overrides: { it: { queue: 20 } } } }";
     assert_eq!(first_limit(&policy_with(&queue, keys), &with_key("one")), "5/second of 20");
 
@@ -193,14 +196,14 @@ fn slots_queues_and_several_rates_can_be_overridden() {
 }
 
 #[test]
-fn a_hundred_thousand_keys_are_all_found() {
+fn thousands_of_keys_are_all_found() {
     let mut keys = String::from("keys:\n");
-    for number in 0..100_000 {
+    for number in 0..20_000 {
         keys += &format!("  key-{number}: {{ tenant: t{}, tier: pro }}\n", number / 2);
     }
     let policy = policy_with(&(section("refuse") + LIMIT), &keys);
-    assert_eq!(policy.tenant_keys(), 100_000);
-    for number in (0..100_000).step_by(997) {
+    assert_eq!(policy.tenant_keys(), 20_000);
+    for number in (0..20_000).step_by(997) {
         let expected = format!("api 600/minute [t{}] 1", number / 2);
         assert_eq!(ask_http(&policy, &with_key(&format!("key-{number}"))), expected);
     }

@@ -89,11 +89,12 @@ pub fn read(
             Limit::Logged(logged) => {
                 let log = read_log(&mut blocks)?;
                 let vacant_at = logged.vacant_at(&log);
-                let (number, ()) = store.logs.change(None, |empty| *empty = log);
-                LogNumber::word(number, vacant_at)
+                LogNumber::word(store.put_up(key, log, now), vacant_at)
             }
         };
-        store.put(key, Record { limit: limit.number, word }, now);
+        if word != Word::VACANT {
+            store.put(key, Record { limit: limit.number, word }, now);
+        }
     }
     Ok(store)
 }

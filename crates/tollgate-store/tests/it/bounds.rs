@@ -12,23 +12,26 @@ mod floods {
     use super::*;
 
     #[test]
-    fn two_million_keys_leave_memory_within_its_bound_and_a_key_at_its_limit_denied() {
+    fn a_flood_of_keys_leaves_memory_within_its_bound_and_a_key_at_its_limit_denied() {
         check_flood(Algorithm::TokenBucket, 1 << 20, 800_000);
-        check_flood(Algorithm::SlidingWindow, 4 << 20, 800_000);
-        check_flood(Algorithm::FixedWindow, 1 << 20, 150_000);
-        check_flood(Algorithm::LeakyBucket, 1 << 20, 150_000);
-        check_flood(Algorithm::SlidingLog, 1 << 20, 50_000);
-        check_flood(Algorithm::Concurrency, 1 << 20, 50_000);
+        check_flood(Algorithm::SlidingWindow, 2 << 20, 800_000);
+        check_flood(Algorithm::FixedWindow, 1 << 20, 400_000);
+        check_flood(Algorithm::LeakyBucket, 1 << 20, 400_000);
+        check_flood(Algorithm::SlidingLog, 1 << 20, 400_000);
+        check_flood(Algorithm::Concurrency, 1 << 20, 400_000);
     }
 
     fn check_flood(algorithm: Algorithm, max_bytes: usize, keys: u64) {
+        // Unoptimised, this takes long enough with some tens of thousands.
+        let scale = if cfg!(debug_assertions) { 16 } else { 1 };
+        let (max_bytes, keys) = (max_bytes / scale, keys / scale as u64);
         let subject = Subject::of_size(max_bytes);
         let limit = subject.enroll(limit_over(algorithm, 5, HOUR));
         let limited = Order::new(u64::MAX, limit);
         subject.charge(&limited.costing_all());
         for key in 0..keys {
             let taken = subject.take_one(&Order::new(key, limit));
-            assert!(taken.is_allowed(), "{algorithm}: {taken:?} to key {key}");
+            assert!(taken.receipt().is_some(), "{algorithm}: {taken:?} to key {key}");
             if key % 64 == 0 {
                 assert!(!subject.decide(&limited).is_allowed(), "{algorithm} at key {key}");
                 let bytes = subject.store.bytes();
@@ -41,21 +44,20 @@ mod floods {
 
     #[test]
     fn newcomers_push_out_those_who_used_least() {
-        // A quarter of the keys has used nine of ten, and a flood of others uses one each.
-        let subject = Subject::of_size(256 << 10);
+        // Some keys have used nine of ten, and a flood of others uses one each.
         for algorithm in Algorithm::ALL {
+            let subject = Subject::of_size(64 << 10);
             let limit = subject.enroll(limit_over(algorithm, 10, HOUR));
             let heavy = |key: u64| Order::new(1 << 40 | key, limit);
             let heavies = 100;
             for key in 0..heavies {
                 subject.charge(&heavy(key).costing(9));
             }
-            for key in 0..30_000 {
+            for key in 0..4_000 {
                 subject.take_one(&Order::new(key, limit));
             }
             for key in 0..heavies {
                 assert_eq!(subject.remaining(&heavy(key)), 1, "{algorithm}");
-                subject.reset(1 << 40 | key);
             }
         }
     }
@@ -64,23 +66,21 @@ mod floods {
     fn vacant_states_go_before_anything_else() {
         for algorithm in [Algorithm::TokenBucket, Algorithm::SlidingWindow, Algorithm::FixedWindow]
         {
-            // Full to the brim, three quarters of it soon vacant.
+            // As many as there is room for, three quarters of them soon vacant.
             let subject = Subject::of_size(64 << 10);
             let short = subject.enroll(limit_over(algorithm, 10, Micros::from_secs(1)));
             let long = subject.enroll(limit_over(algorithm, 10, HOUR));
-            let mut keys = 0;
-            let live = |key: u64| Order::new(key, long).costing(1);
-            while subject.store.bytes() < 60 << 10 || subject.store.keys() < 1_700 {
-                let limit = if keys % 4 == 0 { long } else { short };
-                subject.charge(&Order::new(keys, limit));
-                keys += 1;
+            let keys = 1_500;
+            for key in 0..keys {
+                subject.charge(&Order::new(key, if key % 4 == 0 { long } else { short }));
             }
+            assert_eq!(subject.store.keys(), keys as usize, "{algorithm}");
             subject.advance(Micros::from_secs(3));
             for newcomer in 0..400 {
                 subject.charge(&Order::new(1 << 40 | newcomer, long).costing(9));
             }
             for key in (0..keys).step_by(4) {
-                let left = subject.remaining(&live(key));
+                let left = subject.remaining(&Order::new(key, long));
                 assert_eq!(left, 9, "{algorithm}: key {key} of {keys} was forgotten");
             }
             for newcomer in 0..400 {
@@ -206,7 +206,7 @@ mod logs {
         let subject = Subject::of_size(256 << 10);
         let counter = subject.enroll(limit_over(Algorithm::FixedWindow, 5, HOUR));
         let login = subject.enroll(limit_over(Algorithm::SlidingLog, 5, HOUR));
-        for key in 0..50_000 {
+        for key in 0..12_000 {
             subject.take_one(&Order::new(key, counter));
         }
         for key in 0..20 {
@@ -424,16 +424,16 @@ mod sizes {
 
     #[test]
     fn a_million_live_keys_take_at_most_forty_eight_bytes_each() {
-        for algorithm in [Algorithm::TokenBucket, Algorithm::SlidingWindow] {
-            let store = MemoryStore::new(Clock::manual(START)).expect("the default size");
-            let limit = store.enroll(limit_over(algorithm, 5, HOUR)).expect("one limit");
-            for key in 0..1_000_000_u64 {
-                Order::new(key, limit).with_charge(|charge| store.take_one(charge));
-            }
-            assert_eq!(store.keys(), 1_000_000);
-            let bytes_a_key = store.bytes().div_ceil(store.keys());
-            assert!(bytes_a_key <= 48, "{algorithm}: {bytes_a_key} bytes a key");
+        let store = MemoryStore::new(Clock::manual(START)).expect("the default size");
+        let limit = |algorithm| store.enroll(limit_over(algorithm, 5, HOUR)).expect("two limits");
+        let limits = [limit(Algorithm::TokenBucket), limit(Algorithm::SlidingWindow)];
+        for key in 0..1_000_000_u64 {
+            let order = Order::new(key, limits[key as usize % 2]);
+            order.with_charge(|charge| store.take_one(charge));
         }
+        assert_eq!(store.keys(), 1_000_000);
+        let bytes_a_key = store.bytes().div_ceil(store.keys());
+        assert!(bytes_a_key <= 48, "{bytes_a_key} bytes a key");
     }
 
     #[test]

@@ -49,7 +49,7 @@ fn greedy(gate: &Gate, end: &str, attributes: &[(&str, &str)]) -> Vec<Micros> {
     allowed
 }
 
-/// A client that comes back every second until `end` and each time sends as much as it may.
+/// A client that comes back every other second until `end` and each time sends as much as it may.
 fn steady(gate: &Gate, end: &str, attributes: &[(&str, &str)]) -> Vec<Micros> {
     let end = MIDNIGHT.plus(time(end));
     let mut allowed = Vec::new();
@@ -57,7 +57,7 @@ fn steady(gate: &Gate, end: &str, attributes: &[(&str, &str)]) -> Vec<Micros> {
         let most = gate.left(attributes).into_iter().min().unwrap_or(0);
         assert!(gate.check_costing(most, attributes).is_allowed());
         allowed.extend((0..most).map(|_| gate.clock.now().since(MIDNIGHT)));
-        gate.advance("1s");
+        gate.advance("2s");
     }
     allowed
 }
@@ -145,7 +145,8 @@ fn several_rates_all_hold_on_every_second_minute_and_hour_of_a_day() {
     let (a_second, _) = most_and_least(&day, "1s");
     let (a_minute, _) = most_and_least(&day, "1m");
     let (an_hour, least_an_hour) = most_and_least(&day, "1h");
-    assert_eq!((a_second, a_minute, an_hour), (10, 500, 10_000));
+    assert_eq!((a_second, an_hour), (10, 10_000));
+    assert!(a_minute <= 500, "{a_minute}");
     assert!(least_an_hour >= 9_900, "what was promised can be had: {least_an_hour} in an hour");
     assert!(day.len() <= 240_000, "{}", day.len());
 }
@@ -460,4 +461,18 @@ fn four_layers_four_reports_are_made_at_a_time_whoever_asks() {
     gate.advance("1s");
     assert_eq!(gate.left(&report("key-of-acme"))[2], 3, "three makers have died, one lives");
     assert!(!gate.limiter.release(leases.pop().unwrap()));
+}
+
+// docs/memory.md
+
+#[test]
+fn the_program_that_the_documentation_quotes_is_the_one_that_runs() {
+    let page = include_str!("../../../../docs/memory.md");
+    let program = include_str!("../../examples/snapshot.rs");
+    let quotes: Vec<&str> =
+        page.split("```rust\n").skip(1).filter_map(|after| after.split("```").next()).collect();
+    assert!(!quotes.is_empty());
+    for quote in quotes {
+        assert!(program.contains(quote), "this is not in examples/snapshot.rs:\n{quote}");
+    }
 }
