@@ -249,7 +249,9 @@ impl<'c, 't> Compiler<'c, 't> {
             // No request has another value, so it does not matter what it would get.
             pick(self, None, false).or(picked.first().copied().flatten())
         } else {
-            pick(self, None, true)
+            // A default would mend what is missing for a key, so one sentence is enough.
+            let is_complete = picked.iter().all(Option::is_some);
+            pick(self, None, is_complete)
         };
         let limits: Vec<u32> = picked.into_iter().collect::<Option<_>>()?;
         let entries = keys.iter().map(|key| (*key).clone()).zip(limits);
