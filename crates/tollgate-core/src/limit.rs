@@ -248,6 +248,7 @@ impl Limit {
 
 impl Counter {
     /// Decides one request: [`step`](Self::step), with all that there is to [`tell`](Self::tell).
+    #[inline]
     pub fn decide(&self, word: Word, now: Timestamp, cost: Cost) -> Transition {
         self.told(&self.step(word, now, cost), now, cost)
     }
@@ -278,6 +279,7 @@ impl Counter {
     }
 
     /// The decision that a step was, for a request of `cost` at `now`.
+    #[inline]
     pub fn tell(&self, step: &Step, now: Timestamp, cost: Cost) -> Decision {
         let (word, delay) = (step.word, step.delay);
         let allowed = step.is_allowed.then_some(Outcome::Allowed { delay });
@@ -301,6 +303,7 @@ impl Counter {
         }
     }
 
+    #[inline]
     fn told(&self, step: &Step, now: Timestamp, cost: Cost) -> Transition {
         let decision = self.tell(step, now, cost);
         Transition { word: step.word, decision, receipt: step.receipt }

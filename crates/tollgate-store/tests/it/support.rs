@@ -53,7 +53,7 @@ impl Subject {
     }
 
     /// Takes each of `orders` on its own.
-    pub(crate) fn take_each(&self, orders: &[Order], answer: impl FnMut(&Taken)) {
+    pub(crate) fn take_each(&self, orders: &[Order], answer: impl FnMut(Taken)) {
         with_charges(orders, |charges| self.store.take_each(charges, answer));
     }
 
