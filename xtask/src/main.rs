@@ -149,7 +149,16 @@ mod tests {
 
     #[test]
     fn anything_else_gets_the_usage() {
-        for line in ["", "tydi", "tidy now", "ci fast", "bench decide --chekc", "fuzz", "fuzz kye", "help me"] {
+        for line in [
+            "",
+            "tydi",
+            "tidy now",
+            "ci fast",
+            "bench decide --chekc",
+            "fuzz",
+            "fuzz kye",
+            "help me",
+        ] {
             check(line, &None);
         }
     }

@@ -122,10 +122,11 @@ impl<'c, 't> Compiler<'c, 't> {
 
     fn list(&self, drafts: Vec<ListDraft>) -> List {
         let entries = drafts.iter().map(|draft| {
-            let conditions = draft.conditions.iter();
-            let texts: Vec<String> =
-                conditions.map(|condition| condition.text(self.attributes)).collect();
-            ListEntry { place: self.policy.place(draft.span), text: texts.join(", ") }
+            let texts = draft.conditions.iter().map(|condition| {
+                condition.text(self.attributes, self.is_secret(condition.attribute))
+            });
+            let text = texts.collect::<Vec<String>>().join(", ");
+            ListEntry { place: self.policy.place(draft.span), text }
         });
         let entries = entries.collect();
         let sets = drafts.into_iter().map(|draft| draft.conditions).collect();
@@ -347,10 +348,9 @@ impl<'c, 't> Compiler<'c, 't> {
         if let Some(per) = self.pers.get(&attributes) {
             return Arc::clone(per);
         }
-        let from = self.tenants.map(|tenants| tenants.draft.from);
         let source = |id: &AttributeId| {
             let name = Arc::clone(self.attributes.name(*id));
-            Source { secret: is_secret(&name) || Some(*id) == from, id: *id, name }
+            Source { secret: self.is_secret(*id), id: *id, name }
         };
         let is_ours = |source: &Source| {
             self.tenants.is_some() && (&*source.name == "tenant" || &*source.name == "tier")
@@ -362,6 +362,12 @@ impl<'c, 't> Compiler<'c, 't> {
         let per: Arc<[Per]> = per.collect();
         self.pers.insert(attributes, Arc::clone(&per));
         per
+    }
+
+    /// Whether the attribute's values may be credentials.
+    fn is_secret(&self, id: AttributeId) -> bool {
+        let is_key = self.tenants.is_some_and(|tenants| tenants.draft.from == id);
+        is_key || is_secret(self.attributes.name(id))
     }
 
     fn cost(&self, limit: &LimitDraft) -> CostOf {
@@ -394,7 +400,7 @@ fn too_many_slots(slots: u32) -> String {
 }
 
 /// What the size of an algorithm's bucket is called.
-fn size_name(algorithm: Algorithm) -> &'static str {
+pub(crate) fn size_name(algorithm: Algorithm) -> &'static str {
     if algorithm == Algorithm::LeakyBucket { "queue" } else { "burst" }
 }
 

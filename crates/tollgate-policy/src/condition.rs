@@ -87,6 +87,12 @@ impl HostPattern {
         }
         host.strip_suffix(&*self.name).is_some_and(|rest| rest.len() > 1 && rest.ends_with(b"."))
     }
+
+    /// The host as it would be written.
+    fn text(&self) -> String {
+        let name = String::from_utf8_lossy(&self.name);
+        if self.below { format!("*.{name}") } else { name.into_owned() }
+    }
 }
 
 /// A host in small letters, without its port and without the dot that may end it.
@@ -114,13 +120,13 @@ pub(crate) fn canonical_method(method: &[u8]) -> SmallVec<[u8; 32]> {
 }
 
 impl Condition {
-    /// The condition as it would be written.
-    pub(crate) fn text(&self, attributes: &Attributes) -> String {
-        format!("{}: {}", attributes.name(self.attribute), self.test.text())
+    /// The condition as it would be written. Values that may be credentials are not repeated.
+    pub(crate) fn text(&self, attributes: &Attributes, secret: bool) -> String {
+        format!("{}: {}", attributes.name(self.attribute), self.test.text(secret))
     }
 
-    /// Why the condition does not hold, as a sentence. A value that may be a credential is not
-    /// repeated.
+    /// Why the condition does not hold, as a sentence. Values that may be credentials are not
+    /// repeated, neither the one that was sent nor those that are asked for.
     pub(crate) fn why_not(
         &self,
         facts: &Facts<'_>,
@@ -128,44 +134,49 @@ impl Condition {
         secret: bool,
     ) -> String {
         let name = attributes.name(self.attribute);
+        let asked = self.test.text(secret);
         let Some(value) = facts.value(self.attribute) else {
-            return format!("the request has no {name}, and {} is asked for", self.test.text());
+            return format!("the request has no {name}, and {asked} is asked for");
         };
-        let shown = if secret { "…".to_owned() } else { quoted(&String::from_utf8_lossy(value)) };
-        format!("{name} is {shown}, and {} is asked for", self.test.text())
+        let shown =
+            if secret { HIDDEN.to_owned() } else { quoted(&String::from_utf8_lossy(value)) };
+        format!("{name} is {shown}, and {asked} is asked for")
     }
 }
 
 impl Test {
-    /// The right-hand side as it would be written.
-    fn text(&self) -> String {
+    /// The right-hand side as it would be written; only its shape if values are secret.
+    fn text(&self, secret: bool) -> String {
         match self {
             Self::OneOf(values) | Self::Method(values) => {
-                list(values.iter().map(|value| String::from_utf8_lossy(value).into_owned()))
+                let text = |value: &Word| String::from_utf8_lossy(value).into_owned();
+                list(values.iter().map(text), secret)
             }
-            Self::Path(patterns) => list(patterns.iter().map(Pattern::to_string)),
-            Self::Host(hosts) => list(hosts.iter().map(|host| {
-                let name = String::from_utf8_lossy(&host.name);
-                if host.below { format!("*.{name}") } else { name.into_owned() }
-            })),
+            Self::Path(patterns) => list(patterns.iter().map(Pattern::to_string), secret),
+            Self::Host(hosts) => list(hosts.iter().map(HostPattern::text), secret),
             Self::Cidr(blocks) => {
-                format!("{{cidr: {}}}", list(blocks.blocks().iter().map(ToString::to_string)))
+                let blocks = blocks.blocks().iter().map(ToString::to_string);
+                format!("{{cidr: {}}}", list(blocks, secret))
             }
             Self::Present => "present".to_owned(),
             Self::Absent => "absent".to_owned(),
-            Self::Not(test) => format!("{{not: {}}}", test.text()),
+            Self::Not(test) => format!("{{not: {}}}", test.text(secret)),
         }
     }
 }
 
+/// What stands for a value that may be a credential.
+pub(crate) const HIDDEN: &str = "…";
+
 /// One word, or a list in brackets that is cut after a few.
-fn list(words: impl ExactSizeIterator<Item = String>) -> String {
+fn list(words: impl ExactSizeIterator<Item = String>, secret: bool) -> String {
     const SHOWN: usize = 5;
     let count = words.len();
-    let shown: Vec<String> = words.take(SHOWN).collect();
+    let shown = words.take(SHOWN).map(|word| if secret { HIDDEN.to_owned() } else { word });
+    let shown = shown.collect::<Vec<String>>().join(", ");
     match count {
-        1 => shown.concat(),
-        _ if count > SHOWN => format!("[{}, … {} more]", shown.join(", "), count - SHOWN),
-        _ => format!("[{}]", shown.join(", ")),
+        1 => shown,
+        _ if count > SHOWN => format!("[{shown}, … {} more]", count - SHOWN),
+        _ => format!("[{shown}]"),
     }
 }

@@ -8,7 +8,7 @@ mod limit;
 mod settings;
 mod when;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::attribute::{AttributeId, Attributes};
@@ -135,10 +135,10 @@ impl<'s, 't, 'm> Decoder<'s, 't, 'm> {
             self.warning(fields.span("limits"), WarningCode::NoLimits, sentence);
         }
         let mut limits = Vec::with_capacity(list.len());
+        let mut names = HashMap::new();
         for (number, node) in list.iter().enumerate() {
-            limits.extend(self.limit(node, number + 1));
+            limits.extend(self.limit(node, number + 1, &mut names));
         }
-        self.check_names(&limits);
         limits
     }
 

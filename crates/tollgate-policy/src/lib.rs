@@ -74,7 +74,8 @@
 //!   Conditions are tested on the whole address.
 //! - A limit's own `cost` beats the caller's; a peek (cost 0) stays a peek. An attribute that says
 //!   what a request costs counts as 1 when missing, and is an error of the request when it is not a
-//!   whole number ([`Admission::BadCost`]).
+//!   whole number ([`Admission::BadCost`]); but a limit in shadow is then skipped, and one that does
+//!   not apply is not asked.
 //!
 //! Finding what applies costs what applies: every limit is filed under the condition that fewest
 //! others share, so ten thousand limits on different paths, hosts or values cost a request hardly

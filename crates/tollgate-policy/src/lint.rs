@@ -3,14 +3,16 @@
 //! A warning is told when the policy does what it says, but hardly what its author wants. Each has
 //! a stable code; [`WarningCode`] says what every one of them means.
 
-use tollgate_core::{Algorithm, Cost};
+use tollgate_core::{Algorithm, Quota};
 
-use crate::attribute::{AttributeId, Attributes, Origin};
+use crate::attribute::{AttributeId, Attributes, Origin, is_secret};
 use crate::bounds::LOG_ENTRIES_WARNED;
-use crate::condition::{Condition, Test};
+use crate::compile::size_name;
+use crate::condition::{Condition, HIDDEN, Test};
 use crate::decode::{Amount, At, By, CostDraft, Document, HowMuch, Key, LimitDraft};
 use crate::mistake::{Report, Source, Span, WarningCode, quoted};
 use crate::path::Pattern;
+use crate::rule::Mode;
 use crate::settings::Listen;
 use crate::tenants::Tenancy;
 
@@ -27,6 +29,7 @@ impl Lint<'_, '_> {
     pub(crate) fn look(&mut self) {
         for limit in &self.document.limits {
             self.varies_at_will(limit);
+            self.no_tenants(limit);
             self.always_denied(limit);
             self.log_grows(limit);
             self.doors(limit);
@@ -75,34 +78,101 @@ impl Lint<'_, '_> {
         is_client && !is_checked && !is_pinned
     }
 
+    /// Whether at a door that faces clients all would share one count, because only a tenants
+    /// section could tell them apart.
+    fn no_tenants(&mut self, limit: &LimitDraft) {
+        let listen = &self.document.settings.listen;
+        // Forward-auth, a part of the http door, skips limits of requests at work.
+        let is_asked_at_http = limit.algorithm != Algorithm::Concurrency
+            && (!listen.is_written || listen.http.is_some());
+        let faces_clients = is_asked_at_http || listen.gateway.is_some();
+        let is_looked_up = |id: &AttributeId| {
+            let name = self.attributes.name(*id);
+            &**name == "tenant" || &**name == "tier"
+        };
+        let tells_apart =
+            limit.per.iter().any(|(_, sources)| sources.iter().any(|id| !is_looked_up(id)));
+        // Such a limit does not apply to who has none.
+        let asks_for_it = limit.when.iter().any(|condition| {
+            is_looked_up(&condition.attribute)
+                && !matches!(condition.test, Test::Absent | Test::Not(_))
+        });
+        if self.tenants.is_some() || !faces_clients || tells_apart || asks_for_it {
+            return;
+        }
+        let Some((span, sources)) = limit.per.first() else { return };
+        let sentence = format!(
+            "{} counts by {}, which only a caller of the API can say without a tenants section: at \
+             HTTP doors nobody has one, and all share one count",
+            limit.owner(),
+            self.attributes.name(sources[0])
+        );
+        self.warn(*span, WarningCode::NoTenants, sentence);
+    }
+
     fn always_denied(&mut self, limit: &LimitDraft) {
-        let counts = counts(limit);
-        for count in counts.iter().filter(|count| count.value == 0) {
-            let sentence =
-                format!("{} allows nothing here: every request is denied", limit.owner());
+        let counts = self.counts(limit);
+        for count in counts.iter().filter(|count| count.most == 0) {
+            let (whom, denied) = whose_denied(limit, &[count]);
+            let sentence = format!("{} allows nothing{whom}: {denied}", limit.owner());
             self.warn(count.span, WarningCode::AlwaysDenied, sentence);
         }
         let CostDraft::Policy(Amount::Same(cost)) = &limit.cost else { return };
-        let least = counts.iter().map(|count| count.value).min().unwrap_or(u32::MAX);
-        if cost.value > Cost::new(least) && least > 0 {
+        let units = cost.value.units();
+        let is_short = |count: &&Count| count.most > 0 && count.most < units;
+        let short: Vec<&Count> = counts.iter().filter(is_short).collect();
+        if !short.is_empty() {
+            let (whom, denied) = whose_denied(limit, &short);
             let sentence = format!(
-                "{} never holds the {} units a request costs: every request is denied",
-                limit.owner(),
-                cost.value.units()
+                "{} never holds the {units} units that a request costs{whom}: {denied}",
+                limit.owner()
             );
             self.warn(cost.span, WarningCode::AlwaysDenied, sentence);
         }
+    }
+
+    /// Every number that bounds what can be taken at once.
+    fn counts(&self, limit: &LimitDraft) -> Vec<Count> {
+        match &limit.how_much {
+            HowMuch::Rates(rates) if limit.tuning.sizes.is_empty() => {
+                rates.iter().flat_map(|rate| self.counts_of(rate, Quota::count)).collect()
+            }
+            HowMuch::Rates(_) => limit
+                .tuning
+                .sizes
+                .iter()
+                .flat_map(|size| self.counts_of(size, |size| size))
+                .collect(),
+            HowMuch::Slots(slots) => self.counts_of(slots, |slots| slots),
+        }
+    }
+
+    fn counts_of<T: Copy>(&self, amount: &Amount<T>, most: impl Fn(T) -> u32) -> Vec<Count> {
+        let count = |at: At<T>, whom| Count { most: most(at.value), span: at.span, whom };
+        let by = match amount {
+            Amount::Same(at) => return vec![count(*at, None)],
+            Amount::By(by) => by,
+        };
+        let name = self.attributes.name(by.attribute);
+        let is_key = self.tenants.is_some_and(|tenants| tenants.draft.from == by.attribute);
+        let is_secret = is_key || is_secret(name);
+        let values = by.values.iter().map(|keyed| {
+            let value = if is_secret { HIDDEN.to_owned() } else { quoted(&keyed.word.text) };
+            count(keyed.amount, Some(format!("{name} {value}")))
+        });
+        let default = by.default.map(|at| count(at, Some(format!("any other {name}"))));
+        values.chain(default).collect()
     }
 
     fn log_grows(&mut self, limit: &LimitDraft) {
         if limit.algorithm != Algorithm::SlidingLog {
             return;
         }
-        for count in counts(limit).iter().filter(|count| count.value > LOG_ENTRIES_WARNED) {
+        for count in self.counts(limit).iter().filter(|count| count.most > LOG_ENTRIES_WARNED) {
             let sentence = format!(
                 "{} remembers up to {} requests for every key; sliding_window remembers two numbers",
                 limit.owner(),
-                count.value
+                count.most
             );
             self.warn(count.span, WarningCode::LogGrows, sentence);
         }
@@ -154,6 +224,12 @@ impl Lint<'_, '_> {
                 }
             }
         }
+        for by in limit.tuning.sizes.iter().filter_map(Amount::by) {
+            self.tiers_of(limit, size_name(limit.algorithm), by);
+        }
+        if let CostDraft::Policy(Amount::By(by)) = &limit.cost {
+            self.tiers_of(limit, "cost", by);
+        }
     }
 
     fn tiers_of<T: Copy>(&mut self, limit: &LimitDraft, field: &str, by: &By<T>) {
@@ -164,15 +240,17 @@ impl Lint<'_, '_> {
             self.unknown_tier(&keyed.word.text, keyed.word.span);
         }
         let Some(tenants) = self.tenants.filter(|_| by.default.is_none()) else { return };
-        let Some(strangers) = tenants.strangers() else { return };
+        let instead = match (field, tenants.strangers()) {
+            ("cost", _) => "costs 1".to_owned(),
+            (_, Some(strangers)) => format!("gets what tier {} gets", quoted(strangers)),
+            (_, None) => return,
+        };
         let is_missing = |tier: &&str| by.find(&Key::Word(tier.as_bytes().into())).is_none();
         for tier in tenants.file.table.tiers().filter(is_missing) {
             let sentence = format!(
-                "{}: {field} has nothing for tier {} of the tenants file, which gets what tier {} \
-                 gets",
+                "{}: {field} has nothing for tier {} of the tenants file, which {instead}",
                 limit.owner(),
-                quoted(tier),
-                quoted(strangers)
+                quoted(tier)
             );
             self.warn(by.span, WarningCode::TierFallsBack, sentence);
         }
@@ -204,25 +282,27 @@ fn open_doors(listen: &Listen, http: &'static str) -> Vec<&'static str> {
     doors
 }
 
-/// Every number that bounds what can be taken at once.
-fn counts(limit: &LimitDraft) -> Vec<At<u32>> {
-    let mut counts = Vec::new();
-    match &limit.how_much {
-        HowMuch::Rates(rates) if limit.tuning.sizes.is_empty() => {
-            for rate in rates {
-                let ats = amounts(rate).into_iter();
-                counts.extend(ats.map(|at| At { value: at.value.count(), span: at.span }));
-            }
-        }
-        HowMuch::Rates(_) => counts.extend(limit.tuning.sizes.iter().flat_map(amounts)),
-        HowMuch::Slots(slots) => counts.extend(amounts(slots)),
-    }
-    counts
+/// A number that bounds what can be taken at once.
+struct Count {
+    most: u32,
+    span: Span,
+    /// Whose requests, as in `tier "free"`; nothing if it is for all.
+    whom: Option<String>,
 }
 
-fn amounts<T: Copy>(amount: &Amount<T>) -> Vec<At<T>> {
-    match amount {
-        Amount::Same(at) => vec![*at],
-        Amount::By(by) => by.values.iter().map(|keyed| keyed.amount).chain(by.default).collect(),
-    }
+/// Whose requests these are, to go on a sentence with, and that they are denied.
+fn whose_denied(limit: &LimitDraft, counts: &[&Count]) -> (String, String) {
+    let whoms: Option<Vec<&str>> = counts.iter().map(|count| count.whom.as_deref()).collect();
+    let (whom, requests) = match whoms.as_deref() {
+        Some([only]) => (format!(" for {only}"), "every such request"),
+        Some([first, rest @ ..]) => {
+            (format!(" for {first} and {} more", rest.len()), "every such request")
+        }
+        _ => (String::new(), "every request it applies to"),
+    };
+    let verb = match limit.mode {
+        Mode::Enforce => "is",
+        Mode::Shadow => "would be",
+    };
+    (whom, format!("{requests} {verb} denied"))
 }

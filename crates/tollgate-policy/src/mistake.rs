@@ -116,7 +116,8 @@ impl fmt::Display for Mistakes {
 
 impl std::error::Error for Mistakes {}
 
-/// Which warning it is. The names are stable: a user may silence one by it.
+/// Which warning it is. The names stay the same from version to version, so that a program may
+/// tell warnings apart by them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum WarningCode {
@@ -125,7 +126,8 @@ pub enum WarningCode {
     VariesAtWill,
     /// `log-grows`: a `sliding_log` may remember more than 10,000 requests for each key.
     LogGrows,
-    /// `always-denied`: a limit of nothing, or a cost that the limit never holds.
+    /// `always-denied`: a limit of nothing, or a cost that the limit never holds, be it for some
+    /// requests only.
     AlwaysDenied,
     /// `only-meters`: a `leaky_bucket` at a door that cannot hold a request: it reports the delay.
     OnlyMeters,
@@ -146,13 +148,16 @@ pub enum WarningCode {
     GatewayIdle,
     /// `open-door`: decisions are offered beyond this machine to whoever asks.
     OpenDoor,
+    /// `no-tenants`: a limit counts by tenant, and nothing looks tenants up: at HTTP doors nobody has
+    /// one, and all are counted together.
+    NoTenants,
     /// `no-limits`: the policy limits nothing.
     NoLimits,
 }
 
 impl WarningCode {
     /// All of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::VariesAtWill,
         Self::LogGrows,
         Self::AlwaysDenied,
@@ -165,6 +170,7 @@ impl WarningCode {
         Self::HeadersConflict,
         Self::GatewayIdle,
         Self::OpenDoor,
+        Self::NoTenants,
         Self::NoLimits,
     ];
 
@@ -183,6 +189,7 @@ impl WarningCode {
             Self::HeadersConflict => "headers-conflict",
             Self::GatewayIdle => "gateway-idle",
             Self::OpenDoor => "open-door",
+            Self::NoTenants => "no-tenants",
             Self::NoLimits => "no-limits",
         }
     }

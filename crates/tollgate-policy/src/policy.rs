@@ -14,7 +14,7 @@ use crate::index::{self, Found};
 use crate::lint::Lint;
 use crate::mistake::{Mistakes, Report, Source, Span, Warning, quoted};
 use crate::request::{Admission, Charge, Charges, Request, Scratch, Values};
-use crate::rule::{Asked, CostOf, Rule};
+use crate::rule::{Asked, CostOf, Mode, Rule};
 use crate::settings::Settings;
 use crate::tenants::{self, Tenancy, TenantTable};
 use crate::yaml;
@@ -59,7 +59,11 @@ impl Policy {
         read: &mut dyn FnMut(&str) -> Result<String, String>,
     ) -> Result<Self, Mistakes> {
         let mut report = Report::default();
-        let source = Source::new(name, text);
+        let source = if tenants::may_be_file(text) {
+            Source::secret(name, text)
+        } else {
+            Source::new(name, text)
+        };
         let parts = parse_parts(&source, read, &mut report);
         let warnings = report.finish()?;
         let Parts { document, attributes, compiled, tenants } =
@@ -144,8 +148,8 @@ impl Policy {
         admission
     }
 
-    /// Adds what each rule that applies charges; fails with a rule that cannot tell what the request
-    /// costs.
+    /// Adds what each rule that applies charges; fails with an enforced one that cannot tell what the
+    /// request costs.
     #[inline]
     fn charge<'p: 'r, 'r>(
         &'p self,
@@ -163,12 +167,19 @@ impl Policy {
             if !index.holds(found, asked.facts) {
                 continue;
             }
-            let cost = rule.cost(asked.facts, caller).ok_or(rule)?;
+            let told = rule.cost(asked.facts, caller);
+            let cost = told.unwrap_or(caller);
             let limit = owner.limit(rule_index, rule, asked.facts);
             charges.push(Charge { rule, rule_index, limit, values: Values::new(), cost });
             let charge = charges.last_mut().expect("one was just added");
-            if rule.values(asked, &mut charge.values).is_err() {
-                charges.pop();
+            let is_counted = rule.values(asked, &mut charge.values).is_ok();
+            if is_counted && told.is_some() {
+                continue;
+            }
+            charges.pop();
+            // A limit in shadow refuses nobody.
+            if is_counted && rule.mode == Mode::Enforce {
+                return Err(rule);
             }
         }
         Ok(())
@@ -305,7 +316,11 @@ impl Policy {
             format!("the request has no {}, which it counts by", names.join(" or "))
         })?;
         let Some(cost) = rule.cost(facts, caller) else {
-            return Err("what it says it costs is not a cost: the request is refused".to_owned());
+            let so = match rule.mode {
+                Mode::Enforce => "the request is refused",
+                Mode::Shadow => "a limit in shadow skips it",
+            };
+            return Err(format!("what it says it costs is not a cost: {so}"));
         };
         let explained = values.iter().zip(rule.per.iter()).map(|(value, per)| {
             let source = &per.sources()[usize::from(value.source)];
@@ -390,6 +405,14 @@ fn parse_parts(
         return None;
     }
     let root = yaml::read(source, report).ok()?;
+    if let Some(keys) = root.field("keys") {
+        // What was said until now may show one of them.
+        *report = Report::default();
+        let source = Source::secret(source.name, source.text);
+        let sentence = "this is a tenants file; name it under tenants.file of a policy";
+        report.mistake(&source, keys.span, sentence);
+        return None;
+    }
     let mut decoder = Decoder::new(source, report);
     let mut document = decoder.document(&root);
     let mut attributes = decoder.attributes;

@@ -65,7 +65,8 @@ pub enum Admission<'p, 'r> {
     Blocked(&'p ListEntry),
     /// It carries no key of the tenants file, and `tenants.unknown` is `refuse`.
     UnknownKey,
-    /// The attribute that says what it costs does not hold a cost.
+    /// The attribute that says what it costs does not hold a cost. A limit in shadow is skipped
+    /// instead: it refuses nobody.
     BadCost {
         /// The limit that asks for it.
         rule: &'p Rule,
@@ -112,7 +113,7 @@ impl ListEntry {
         &self.place
     }
 
-    /// Its conditions in one line.
+    /// Its conditions in one line, without values that may be credentials.
     pub fn text(&self) -> &str {
         &self.text
     }

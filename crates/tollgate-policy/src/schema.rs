@@ -35,6 +35,19 @@ mod tests {
     }
 
     #[test]
+    fn off_stands_alone_among_generations_of_headers() {
+        let root = root();
+        let forms = root["properties"]["headers"]["anyOf"].as_array().unwrap();
+        let with_off = forms.iter().filter(|form| form.to_string().contains("\"off\""));
+        let lists: Vec<&Value> = with_off.filter(|form| form["type"] == "array").collect();
+        assert_eq!(lists.len(), 1, "{lists:?}");
+        assert_eq!(
+            (&lists[0]["items"]["const"], &lists[0]["maxItems"]),
+            (&"off".into(), &1.into())
+        );
+    }
+
+    #[test]
     fn the_schema_refers_to_nothing_that_is_not_there() {
         fn check(node: &Value, root: &Value) {
             if let Some(reference) = node.get("$ref").and_then(Value::as_str) {

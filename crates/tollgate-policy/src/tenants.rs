@@ -258,6 +258,18 @@ impl Loading {
     }
 }
 
+/// Whether a text looks like a tenants file, readable or not: then no line of it is to be shown.
+/// No section of a policy is called `keys`.
+pub(crate) fn may_be_file(text: &str) -> bool {
+    let names_keys = |text: &str| {
+        let rest = text.trim_start_matches(['"', '\'']).strip_prefix("keys");
+        rest.is_some_and(|rest| rest.trim_start_matches(['"', '\'', ' ']).starts_with(':'))
+    };
+    let text = text.trim_start_matches('\u{FEFF}');
+    let inside = text.trim_start().strip_prefix('{').map(str::trim_start);
+    inside.is_some_and(names_keys) || text.lines().any(names_keys)
+}
+
 /// Whether the keys stand inside one pair of braces, as in JSON, rather than in lines.
 fn is_bracketed(text: &str) -> bool {
     let mut lines = text

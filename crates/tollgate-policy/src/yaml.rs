@@ -45,6 +45,12 @@ impl Node {
         matches!(&self.kind, Kind::Scalar(Scalar { text, plain: true })
             if matches!(text.as_str(), "" | "~" | "null" | "Null" | "NULL"))
     }
+
+    /// The name of a field of a map, where it is written.
+    pub(crate) fn field(&self, name: &str) -> Option<&Word> {
+        let Kind::Map(entries) = &self.kind else { return None };
+        entries.iter().map(|(key, _)| key).find(|key| key.text == name)
+    }
 }
 
 /// The text cannot be read on; why is in the report.

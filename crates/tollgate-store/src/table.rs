@@ -343,16 +343,15 @@ impl Table {
         let mut start = place.home(key);
         for _ in 0..place.slots / GROUP {
             let group = &self.slots()[start..start + GROUP];
-            let (mut found, mut is_full) = (GROUP, true);
+            let mut found = GROUP;
             for (index, slot) in group.iter().enumerate() {
                 let first = slot[FIRST].load(Ordering::Relaxed);
                 found = if first == key.first { index } else { found };
-                is_full &= first != Fingerprint::NONE.first;
             }
             if found < GROUP && group[found][SECOND].load(Ordering::Relaxed) == key.second {
                 return Some(start + found);
             }
-            if !is_full {
+            if !self.is_full(start) {
                 return None;
             }
             start = place.after(start);

@@ -201,6 +201,7 @@ limits:
   - {name: when, when: {header:x-api-key: absent}, rate: 5/minute}
   - {name: not, when: {header:x-api-key: {not: present}}, rate: 5/minute}
   - {name: one-of, when: {header:x-api-key: [another, more]}, rate: 5/minute}
+  - {name: not-this, when: {header:x-api-key: {not: s3cret-one}}, rate: 5/minute}
 ";
 
 #[test]
@@ -210,6 +211,16 @@ fn the_value_of_a_header_or_cookie_never_appears() {
         let text = explained_by(SECRETIVE, &[&["--output", output], &request[..]].concat());
         assert!(text.contains("per-key:%h"), "{text}");
         assert!(text.contains("header:x-api-key is …"), "{text}");
+        assert!(!text.contains("s3cret"), "{text}");
+    }
+}
+
+#[test]
+fn a_header_that_the_deny_list_names_never_appears() {
+    let policy = format!("deny: [{{header:x-api-key: s3cret-one}}]\n{SECRETIVE}");
+    for output in ["text", "json"] {
+        let text = explained_by(&policy, &["--output", output, "header:x-api-key=s3cret-one"]);
+        assert!(text.contains("denied by header:x-api-key: … (policy.yaml:1:8)"), "{text}");
         assert!(!text.contains("s3cret"), "{text}");
     }
 }

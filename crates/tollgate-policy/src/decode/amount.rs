@@ -173,9 +173,12 @@ impl Decoder<'_, '_, '_> {
         read: ReadAmount<'_, T>,
     ) -> Option<At<T>> {
         if matches!(node.kind, Kind::List(_)) {
-            let sentence = format!(
-                "{field} is a list inside; write it outside, as in [{{free: …}}, {{free: …}}]"
-            );
+            let sentence = match field {
+                "concurrency" | "cost" => format!("{field} cannot be a list; write one number"),
+                _ => format!(
+                    "{field} is a list inside; write it outside, as in [{{free: …}}, {{free: …}}]"
+                ),
+            };
             self.mistake(node.span, owner, sentence);
             return None;
         }

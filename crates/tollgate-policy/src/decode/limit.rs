@@ -90,12 +90,21 @@ pub(crate) enum CostDraft {
 }
 
 impl Decoder<'_, '_, '_> {
-    /// One limit, the `number`th. Nothing if it is too broken to be compiled.
-    pub(super) fn limit(&mut self, node: &Node, number: usize) -> Option<LimitDraft> {
+    /// One limit, the `number`th, after those that have these names. Nothing if it is too broken to
+    /// be compiled.
+    pub(super) fn limit(
+        &mut self,
+        node: &Node,
+        number: usize,
+        names: &mut HashMap<String, Span>,
+    ) -> Option<LimitDraft> {
         let numbered = format!("limit {number}");
         let fields = self.fields_of_limit(node, &numbered)?;
         let name = self.name(&fields, &numbered);
         let owner = name.as_ref().map_or(numbered, |name| format!("limit {:?}", name.text));
+        if let Some(name) = &name {
+            self.check_name(name, &owner, names);
+        }
         self.report_unknown_fields(&fields, &owner);
         let when = fields.get("when").map(|node| self.conditions(node, &owner));
         let per = fields.get("per").and_then(|node| self.per(node, &owner));
@@ -159,19 +168,15 @@ impl Decoder<'_, '_, '_> {
     }
 
     /// No two limits have one name: their counts would be one.
-    pub(super) fn check_names(&mut self, limits: &[LimitDraft]) {
-        let mut seen: HashMap<&str, Span> = HashMap::new();
-        for limit in limits {
-            let Word { span, text } = &limit.name;
-            if let Some(first) = seen.get(text.as_str()) {
-                let sentence = format!(
-                    "another limit has this name, in line {}; names tell counts apart",
-                    first.line
-                );
-                self.mistake(*span, &limit.owner(), sentence);
-            } else {
-                seen.insert(text, *span);
-            }
+    fn check_name(&mut self, name: &Word, owner: &str, names: &mut HashMap<String, Span>) {
+        if let Some(first) = names.get(&name.text) {
+            let sentence = format!(
+                "another limit has this name, in line {}; names tell counts apart",
+                first.line
+            );
+            self.mistake(name.span, owner, sentence);
+        } else {
+            names.insert(name.text.clone(), name.span);
         }
     }
 

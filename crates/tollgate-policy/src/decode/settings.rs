@@ -326,9 +326,19 @@ impl Decoder<'_, '_, '_> {
         let fields = self.fields(node, owner, &SENTINEL_FIELDS)?;
         let master = self.required(&fields, owner, "master", "limits");
         let nodes = self.required(&fields, owner, "nodes", "[redis://10.0.0.1:26379]");
-        let master = self.text(master?, owner, "master").map(str::to_owned);
+        let master = self.master(master?, owner);
         let nodes = self.redis_urls(nodes?, owner, "nodes");
         Some(RedisServers::Sentinel { master: master?, nodes: nodes? })
+    }
+
+    /// What the Sentinels call the master.
+    fn master(&mut self, node: &Node, owner: &str) -> Option<String> {
+        let text = self.text(node, owner, "master")?;
+        if text.is_empty() {
+            self.mistake(node.span, owner, "master is empty; write for example master: limits");
+            return None;
+        }
+        Some(text.to_owned())
     }
 
     fn client_ip(&mut self, node: &Node) -> ClientIp {

@@ -96,6 +96,134 @@ store: mermory
 }
 
 #[test]
+fn a_name_given_twice_is_told_whatever_else_is_wrong_with_its_limits() {
+    let told = |first: &str, second: &str| {
+        let text =
+            format!("limits:\n  - {{ name: api, {first} }}\n  - {{ name: api, {second} }}\n");
+        let mistakes = crate::parse(&text).unwrap_err();
+        let told = mistakes.iter().filter(|it| it.sentence().contains("another limit has this"));
+        told.map(|it| (it.place().line, it.place().column)).collect::<Vec<_>>()
+    };
+    for (first, second) in
+        [("rate: 5/minuet", "rate: 5/minute"), ("rate: 5/minute", "cost: 1"), ("", "mode: odd")]
+    {
+        assert_eq!(told(first, second), [(3, 13)], "{first}, {second}");
+    }
+}
+
+#[test]
+fn an_entry_that_holds_for_everybody_is_told_whatever_came_before() {
+    for before in ["", "{client_ip: nowhere}, ", "{plan: }, 7, ", "{per haps: x}, "] {
+        let text = format!("store: mermory\nexempt: [{before}{{}}]\ndeny: [{before}{{}}]\n");
+        let mistakes = crate::parse(&text).unwrap_err();
+        let told = mistakes.iter().filter(|it| it.sentence().contains("hold for every request"));
+        let lines: Vec<usize> = told.map(|it| it.place().line).collect();
+        assert_eq!(lines, [2, 3], "{mistakes}");
+    }
+}
+
+/// The sentences of the warnings of one limit.
+fn warnings_of(limit: &str) -> Vec<String> {
+    let policy = crate::policy(&format!("listen: {{}}\nlimits:\n  - {{ name: it, {limit} }}\n"));
+    policy.warnings().iter().map(|warning| warning.sentence().to_owned()).collect()
+}
+
+#[test]
+fn who_is_always_denied_is_said() {
+    let check = |limit: &str, sentences: &[&str]| assert_eq!(warnings_of(limit), sentences);
+    check(
+        "rate: 0/minute",
+        &["limit \"it\" allows nothing: every request it applies to is denied"],
+    );
+    check(
+        "rate: 0/minute, mode: shadow",
+        &["limit \"it\" allows nothing: every request it applies to would be denied"],
+    );
+    check(
+        "rate: { free: 0/minute, default: 5/minute }",
+        &["limit \"it\" allows nothing for tier \"free\": every such request is denied"],
+    );
+    check(
+        "rate: { by: header:x-api-key, values: { KEY: 0/minute }, default: 5/minute }",
+        &["limit \"it\" allows nothing for header:x-api-key …: every such request is denied"],
+    );
+    check(
+        "concurrency: { by: plan, values: { a: 5 }, default: 0 }",
+        &["limit \"it\" allows nothing for any other plan: every such request is denied"],
+    );
+    check(
+        "rate: 5/minute, cost: 6",
+        &[
+            "limit \"it\" never holds the 6 units that a request costs: every request it applies to \
+           is denied",
+        ],
+    );
+    check(
+        "rate: { free: 5/minute, default: 60/minute }, cost: 6",
+        &[
+            "limit \"it\" never holds the 6 units that a request costs for tier \"free\": every such \
+           request is denied",
+        ],
+    );
+    check(
+        "rate: { a: 4/minute, b: 5/minute, c: 6/minute, default: 1/minute }, cost: 6",
+        &["limit \"it\" never holds the 6 units that a request costs for tier \"a\" and 2 more: \
+           every such request is denied"],
+    );
+    check(
+        "rate: [5/second, { free: 5/minute, default: 60/minute }], cost: 6",
+        &[
+            "limit \"it\" never holds the 6 units that a request costs: every request it applies to \
+           is denied",
+        ],
+    );
+}
+
+#[test]
+fn what_a_tier_without_an_entry_gets_is_said() {
+    let text = "\
+tenants: { from: header:x-api-key, file: t, unknown: { tier: free } }
+limits:
+  - { name: it, rate: 60/minute, algorithm: token_bucket, burst: { free: 5 }, cost: { by: tier, values: { free: 2 } } }
+";
+    let policy = crate::policy_with(text, "keys: { KEY: { tenant: acme, tier: pro } }");
+    let sentences: Vec<&str> =
+        policy.warnings().iter().map(tollgate_policy::Warning::sentence).collect();
+    assert_eq!(
+        sentences,
+        [
+            "limit \"it\": burst has nothing for tier \"pro\" of the tenants file, which gets what \
+             tier \"free\" gets",
+            "limit \"it\": cost has nothing for tier \"pro\" of the tenants file, which costs 1",
+        ]
+    );
+}
+
+#[test]
+fn a_tenants_file_given_as_a_policy_shows_no_key() {
+    let sentence = "this is a tenants file; name it under tenants.file of a policy";
+    for text in [
+        "keys: { s3cret: { tenant: acme } }",
+        "# keys\nkeys:\n  s3cret: { tenant: acme }\n  s3cret: { tenant: acme }\n",
+        "{\"keys\": {\"s3cret\": {\"tenant\": \"acme\"}}}",
+        "{limits: {s3cret: 1, s3cret: 2}, keys: {s3cret: {tenant: acme}}}",
+    ] {
+        let mistakes = crate::parse(text).unwrap_err();
+        let told: Vec<&str> = mistakes.iter().map(tollgate_policy::Mistake::sentence).collect();
+        assert_eq!(told, [sentence], "{text}");
+        assert!(!mistakes.to_string().contains("s3cret"), "{mistakes}");
+    }
+    for text in [
+        "keys:\n  s3cret: { tenant: acme\n",
+        "\u{FEFF}'keys' : {s3cret: *alias}\n",
+        "{\n  \"keys\": {\"s3cret\": {\"tenant\": \"acme\"}\n",
+    ] {
+        let mistakes = crate::parse(text).unwrap_err().to_string();
+        assert!(!mistakes.contains("s3cret"), "{mistakes}");
+    }
+}
+
+#[test]
 fn a_mistake_is_shown_with_its_line_and_a_caret() {
     let text = "limits:\n  - name: login\n    rate: 5/minuet\n";
     let expected = "\

@@ -74,8 +74,12 @@ fn read(blocks: &[Block<'_>], number: usize, name: &str) -> Result<Policy, Mista
 }
 
 /// Of these a part of a policy is warned whatever it says.
-const OF_PARTS: [WarningCode; 3] =
-    [WarningCode::NoLimits, WarningCode::OnlyMeters, WarningCode::SkipsConcurrency];
+const OF_PARTS: [WarningCode; 4] = [
+    WarningCode::NoLimits,
+    WarningCode::NoTenants,
+    WarningCode::OnlyMeters,
+    WarningCode::SkipsConcurrency,
+];
 
 #[test]
 fn every_policy_that_is_shown_is_read_and_gets_the_mistakes_and_warnings_that_are_shown() {

@@ -3,7 +3,7 @@
 use tollgate_core::Cost;
 use tollgate_policy::{Admission, Missing, Policy, Request, Scratch, Standing};
 
-use crate::{ask, ask_api, ask_http, names, policy};
+use crate::{ask, ask_api, ask_http, names, policy, policy_with};
 
 /// Whether a limit with these conditions applies to a request with one attribute.
 fn applies(when: &str, name: &str, value: &[u8]) -> bool {
@@ -402,6 +402,43 @@ fn what_is_not_a_cost_is_refused_and_not_guessed() {
 }
 
 #[test]
+fn a_limit_in_shadow_is_skipped_where_the_cost_is_none() {
+    let policy = policy(
+        "limits:
+  - { name: tried, rate: 5/minute, mode: shadow, cost: { attribute: tokens } }
+  - { name: other, rate: 6/minute }
+",
+    );
+    let good: [(&str, &[u8]); 1] = [("tokens", b"2")];
+    assert_eq!(ask_api(&policy, &good), "tried 5/minute [] 2; other 6/minute [] 1");
+    let bad: [(&str, &[u8]); 1] = [("tokens", b"many")];
+    assert_eq!(ask_api(&policy, &bad), "other 6/minute [] 1");
+    assert_eq!(
+        reasons(&policy, &bad, Missing::Skip),
+        ["what it says it costs is not a cost: a limit in shadow skips it", "6  1"]
+    );
+}
+
+#[test]
+fn a_limit_that_does_not_apply_does_not_ask_for_a_cost() {
+    let policy =
+        policy("limits: [{ name: it, per: [user], rate: 5/minute, cost: { attribute: tokens } }]");
+    let bad = ("tokens", b"many" as &[u8]);
+    assert_eq!(ask_api(&policy, &[bad]), "");
+    assert_eq!(
+        reasons(&policy, &[bad], Missing::Skip),
+        ["the request has no user, which it counts by"]
+    );
+    for told in [ask_http(&policy, &[bad]), ask_api(&policy, &[bad, ("user", b"a")])] {
+        assert_eq!(told, "bad cost");
+    }
+    assert_eq!(
+        reasons(&policy, &[bad], Missing::Shared),
+        ["what it says it costs is not a cost: the request is refused"]
+    );
+}
+
+#[test]
 fn the_block_list_comes_before_the_allow_list() {
     let policy = policy(
         "exempt:
@@ -508,7 +545,7 @@ limits:
         reasons(&policy, &attributes, Missing::Skip),
         [
             "method is \"GET\", and POST is asked for",
-            "header:x-beta is …, and [a, b] is asked for",
+            "header:x-beta is …, and […, …] is asked for",
             "the request has no user, which it counts by",
             "what it says it costs is not a cost: the request is refused",
         ]
@@ -519,11 +556,48 @@ limits:
         reasons(&policy, &attributes, Missing::Shared),
         [
             "5 client_ip=2001:db8:0:0::/56 1",
-            "the request has no header:x-beta, and [a, b] is asked for",
+            "the request has no header:x-beta, and […, …] is asked for",
             "6 user=- 1",
             "7  1",
         ]
     );
     let exempt = reasons(&policy, &[("user", b"root")], Missing::Shared);
     assert_eq!(exempt[0], "the request is exempt by user: root (policy.yaml:2:5)");
+}
+
+#[test]
+fn a_credential_that_the_policy_asks_for_is_not_repeated() {
+    let text = "
+tenants: { from: query:key, file: tenants.yaml, unknown: { tier: free } }
+deny: [{ header:x-api-key: S3CRET, path: /a }]
+exempt: [{ query:key: { not: S3CRET }, path: /b }]
+limits:
+  - { name: not, when: { header:x-api-key: { not: S3CRET } }, rate: 5/minute }
+  - { name: list, when: { cookie:session: [S3CRET, a, b, c, d, e, f] }, rate: 5/minute }
+  - { name: block, when: { header:x-real-ip: { cidr: [192.0.2.0/24] } }, rate: 5/minute }
+  - { name: key, when: { query:key: S3CRET }, rate: 5/minute }
+  - { name: plain, when: { query:q: [x, y] }, rate: 5/minute }
+";
+    let policy = policy_with(text, "keys: { KEY: { tenant: acme } }");
+    let key = ("header:x-api-key", b"S3CRET" as &[u8]);
+    assert_eq!(
+        reasons(&policy, &[key], Missing::Skip),
+        [
+            "header:x-api-key is …, and {not: …} is asked for",
+            "the request has no cookie:session, and […, …, …, …, …, … 2 more] is asked for",
+            "the request has no header:x-real-ip, and {cidr: …} is asked for",
+            "the request has no query:key, and … is asked for",
+            "the request has no query:q, and [x, y] is asked for",
+        ]
+    );
+    let denied = reasons(&policy, &[key, ("path", b"/a")], Missing::Skip);
+    assert_eq!(
+        denied[0],
+        "the request is denied by header:x-api-key: …, path: /a (policy.yaml:3:8)"
+    );
+    let exempt = reasons(&policy, &[("query:key", b"other"), ("path", b"/b")], Missing::Skip);
+    assert_eq!(
+        exempt[0],
+        "the request is exempt by query:key: {not: …}, path: /b (policy.yaml:4:10)"
+    );
 }
