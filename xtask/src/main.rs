@@ -67,7 +67,7 @@ impl Request {
             ("bench", []) => Some(Self::BenchEverything),
             ("bench", ["decide"]) => Some(Self::CountInstructions),
             ("bench", ["decide", "--check"]) => Some(Self::CheckInstructions),
-            ("bench", ["decide", ..]) => None,
+            ("bench", ["decide", ..] | ["--help" | "-h", ..]) => None,
             ("bench", _) => Some(Self::BenchPeers(without_separator(rest))),
             ("fuzz", [target]) => Self::fuzz(target, "60"),
             ("fuzz", [target, seconds]) => Self::fuzz(target, seconds),

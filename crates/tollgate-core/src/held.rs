@@ -73,6 +73,13 @@ struct Standing<'a> {
     used: u64,
 }
 
+impl LogChange {
+    /// How many entries of the log it was decided on stay, before one is entered.
+    pub fn kept(&self, log: &Log) -> usize {
+        log.len() - self.expired
+    }
+}
+
 impl Log {
     /// How many entries it holds.
     pub fn len(&self) -> usize {

@@ -143,7 +143,7 @@ impl SlidingWindow {
     fn standing(&self, word: Word, now: Timestamp) -> Standing {
         let stored = Counts::from(word);
         let (now, period) = (now.as_micros(), self.period());
-        let start = stored.number * period;
+        let start = stored.number.saturating_mul(period);
         if start > now {
             return Standing { counts: stored, elapsed: 0, behind: Micros::new(start - now) };
         }
@@ -161,7 +161,8 @@ impl SlidingWindow {
     /// The moment of a standing: ahead of the clock if that went back.
     #[inline]
     fn moment(&self, standing: &Standing) -> Timestamp {
-        Timestamp::from_micros(standing.counts.number * self.period() + standing.elapsed)
+        let start = standing.counts.number.saturating_mul(self.period());
+        Timestamp::from_micros(start.saturating_add(standing.elapsed))
     }
 
     #[inline]

@@ -10,10 +10,8 @@ use std::process::ExitCode;
 use tollgate_policy::Policy;
 
 fn main() -> ExitCode {
-    let Some(path) = std::env::args_os().nth(1).map(PathBuf::from) else {
-        eprintln!("which policy? write for example: read_policy policy.yaml");
-        return ExitCode::from(2);
-    };
+    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/policies/four-layers.yaml");
+    let path = std::env::args_os().nth(1).map_or_else(|| example.into(), PathBuf::from);
     let text = match std::fs::read_to_string(&path) {
         Ok(text) => text,
         Err(error) => {

@@ -31,7 +31,11 @@ impl Account<'_> {
     ) -> Step {
         let word = self.counted_under(counter, number, now);
         let step = counter.step(word, now, cost);
-        self.slot.write(Record { limit: number, word: step.word });
+        // Carrying over rounds up, so a state is written under another quota only with a charge: a
+        // key that is merely looked at under two quotas by turns must not lose by it.
+        if self.slot.record().limit == number || step.receipt.cost != Cost::PEEK {
+            self.slot.write(Record { limit: number, word: step.word });
+        }
         step
     }
 
@@ -64,7 +68,7 @@ impl Account<'_> {
         let decided = self.logs.look(log_number, |log| {
             let decided = logged.decide(log, now, cost, id);
             let enters = decided.decision.is_allowed() && cost != Cost::PEEK;
-            let grows = enters && log.len() == log.capacity();
+            let grows = enters && decided.change.kept(log) == log.capacity();
             let growth = || self.logs.growth(log_number, log);
             if grows && growth() > room { Err(NoRoom) } else { Ok(decided) }
         })?;
@@ -151,7 +155,7 @@ impl Account<'_> {
         match self.register.get(limit) {
             Some(Limit::Counter(written_under)) => counter.carry_over(&written_under, word, now),
             _ => {
-                self.forget_log();
+                self.reset();
                 Word::VACANT
             }
         }

@@ -11,6 +11,10 @@ pub const MAX_BYTES_MIN: usize = if cfg!(loom) { 256 } else { 64 << 10 };
 /// not shrink, and a flood of counted keys must not leave logs without room for good.
 pub(crate) const LOGS_SHARE: usize = 8;
 
+/// The share of its memory that a store keeps for the table, as a divisor: long logs must not leave
+/// counted keys without room.
+pub(crate) const TABLE_SHARE: usize = 4;
+
 /// Slots of one shard when the table is largest. A shard is moved at once when the table grows, so
 /// this bounds how long anybody waits for that: a fraction of a millisecond.
 pub(crate) const SHARD_SLOTS_MAX: usize = if cfg!(loom) { 16 } else { 16_384 };

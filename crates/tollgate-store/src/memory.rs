@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use tollgate_core::{ChargeId, Cost, Key, Limit, Log, Logged, Step, Timestamp};
 
 use crate::account::{self, Account, NoRoom};
-use crate::bounds::{LOGS_SHARE, MAX_BYTES_DEFAULT, MAX_BYTES_MIN};
+use crate::bounds::{LOGS_SHARE, MAX_BYTES_DEFAULT, MAX_BYTES_MIN, TABLE_SHARE};
 use crate::charge::{Charge, Counted, Mode, Receipt, Taken};
 use crate::clock::Clock;
 use crate::enrolled::{Enrolled, Register, TooManyLimits};
@@ -42,6 +42,8 @@ pub struct MemoryStore {
     pub(crate) secret: Secret,
     max_bytes: usize,
     next_charge: AtomicU64,
+    /// Held while a snapshot is written.
+    pub(crate) saving: std::sync::Mutex<()>,
 }
 
 /// Charges of one request that need no allocation.
@@ -87,6 +89,7 @@ impl MemoryStore {
             secret,
             max_bytes,
             next_charge: AtomicU64::new(1),
+            saving: std::sync::Mutex::default(),
         })
     }
 
@@ -457,8 +460,11 @@ impl MemoryStore {
             let mut shard = self.table.lock_shard_of(key);
             match self.table.find_or_insert(&mut shard, key, &upkeep) {
                 Ok(index) => {
+                    let is_filling = self.table.is_filling(&shard);
                     drop(shard);
-                    self.table.move_one_shard(&upkeep);
+                    if !self.table.move_one_shard(&upkeep) && is_filling && self.can_grow() {
+                        self.table.start_growing();
+                    }
                     return Place::At(index);
                 }
                 Err(Crowded) if self.can_grow() => {
@@ -533,7 +539,9 @@ impl MemoryStore {
 
     /// Bytes that are left for logs to grow by.
     fn room(&self) -> usize {
-        self.max_bytes.saturating_sub(self.bytes())
+        let (table, logs) = (self.table.bytes(), self.logs.bytes());
+        let kept = table.max(self.max_bytes / TABLE_SHARE);
+        self.max_bytes.saturating_sub(kept + logs)
     }
 
     /// The fingerprints of some charges, with the memory they name on its way.

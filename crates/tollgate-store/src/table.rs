@@ -96,7 +96,7 @@ impl Table {
     /// A table that can grow to `max_bytes`. Memory is reserved now and committed as it is used.
     pub(crate) fn new(max_bytes: usize) -> io::Result<Self> {
         let slots_max = max_bytes / SLOT_BYTES;
-        let shards = (slots_max / SHARD_SLOTS_MAX).max(1).next_power_of_two();
+        let shards = slots_max.div_ceil(SHARD_SLOTS_MAX).next_power_of_two();
         let slots = SHARD_SLOTS_MIN;
         let layout = Layout { slots, slots_if_moved: slots, unmoved: 0 };
         let shard = |index| Mutex::new(Shard { index, keys: 0 });
@@ -215,6 +215,13 @@ impl Table {
             }
             None => false,
         }
+    }
+
+    /// Whether it is time to grow. Sooner than a shard is crowded, so that the shards have moved by
+    /// then, one with every new key; who finds a shard crowded must wait until that one has moved.
+    pub(crate) fn is_filling(&self, shard: &Shard) -> bool {
+        let place = self.layout().place(shard.index);
+        shard.keys + place.slots / 32 > place.keys_max()
     }
 
     /// Begins to grow, unless the array has no room for that or it has begun already.

@@ -58,8 +58,10 @@ impl Upkeep<'_> {
 
     /// The same of a log; nothing of any other state.
     pub(crate) fn loss_of_log(&self, record: Record) -> Option<(u64, Timestamp)> {
-        let limit = self.limits.get(record.limit).filter(|limit| matches!(limit, Limit::Logged(_)));
-        limit.and_then(|_| self.loss(record))
+        match (self.limits.get(record.limit), LogNumber::of(record.word)) {
+            (Some(Limit::Logged(_)), Some(_)) => self.loss(record),
+            _ => None,
+        }
     }
 
     /// Lets go of what a state that was dropped had beside its word.

@@ -43,3 +43,8 @@ pub use tollgate_policy::{
 };
 pub use tollgate_store::{Clock, MemoryStore, TooManyLimits, Unreservable, snapshot};
 pub use verdict::{Answer, Ruling, Verdict};
+
+/// The README's example, compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

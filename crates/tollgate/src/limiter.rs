@@ -41,7 +41,9 @@ impl Limiter {
     /// the policy says. Reading files is the caller's, and so is another store: see
     /// [`Policy::parse`] and [`Limiter::new`].
     pub fn from_yaml(text: &str) -> Result<Self, LimiterError> {
-        let no_files = |file: &str| Err(format!("{file} cannot be read from here"));
+        let no_files = |_: &str| {
+            Err("from_yaml reads no files; read them for Policy::parse and Limiter::new".to_owned())
+        };
         let policy = Policy::parse("policy", text, &mut { no_files })?;
         let max_bytes = match &policy.settings().store {
             Store::Memory(memory) => memory.max_bytes,
@@ -216,7 +218,6 @@ fn when_full(rule: &Rule) -> WhenFull {
 }
 
 /// Why a limiter could not be made.
-#[derive(Debug)]
 #[non_exhaustive]
 pub enum LimiterError {
     /// The policy has mistakes.
@@ -225,6 +226,13 @@ pub enum LimiterError {
     Limits(TooManyLimits),
     /// There is no memory for the store.
     Memory(Unreservable),
+}
+
+impl fmt::Debug for LimiterError {
+    /// As for people: a `main` that returns this shows it so, and mistakes in a policy are lines.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 impl fmt::Display for LimiterError {

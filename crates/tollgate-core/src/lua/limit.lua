@@ -46,16 +46,16 @@ local function stored_state(limit, key)
   return state, old, text
 end
 
--- The state of a key, carried over to this limit, and the text it was read from.
+-- The state of a key, carried over to this limit, the text it was read from, and whether it was
+-- written under another.
 local function load_state(limit, key, now)
   if limit.is_log then return limit.standing(key, now) end
   local state, written_under, text = stored_state(limit, key)
-  if written_under ~= limit then state = carry_over(limit, written_under, state, now) end
-  return state, text
+  if written_under == limit then return state, text end
+  return carry_over(limit, written_under, state, now), text, true
 end
 
--- Writes what changed since `text_before` was read: a charge, a time brought back, a state carried
--- over. What is whole again after `reset_after` is vacant then.
+-- Writes what changed since `text_before` was read: a charge, a time brought back. What is whole again after `reset_after` is vacant then.
 local function save_state(limit, key, state, text_before, reset_after)
   if limit.is_log then return limit.apply(state) end
   local header, numbers, first = FORMAT .. limit.letter, limit.numbers, limit.first_kept

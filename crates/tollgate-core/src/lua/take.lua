@@ -17,6 +17,10 @@
 local CHARGE = 10
 local SHADOW, FORCE = '1', '2'
 
+local function is_same(one, other)
+  return one[1] == other[1] and one[2] == other[2] and one[3] == other[3]
+end
+
 -- Decides each on what the ones before it leave of its key.
 local charges, accounts, all_allow = {}, {}, true
 for i, key in ipairs(KEYS) do
@@ -24,9 +28,11 @@ for i, key in ipairs(KEYS) do
   local account = accounts[key]
   if not account then
     local limit = limit_at(at, at + 5)
-    local state, text = load_state(limit, key, NOW)
+    local state, text, is_carried = load_state(limit, key, NOW)
     if limit.anchored then state = limit.anchored(state, NOW) end
-    account = { limit = limit, state_before = state, state = state, text = text }
+    account = {
+      limit = limit, state_before = state, state = state, text = text, is_carried = is_carried,
+    }
     accounts[key] = account
   end
   local limit, cost, mode = account.limit, tonumber(ARGV[at + 1]), ARGV[at + 2]
@@ -66,7 +72,11 @@ for i, charge in ipairs(charges) do
     for j = 1, CHARGE do reply[#reply + 1] = answer[j] end
   end
 end
+-- Carrying over rounds up, so a state is written under another quota only with a charge: a key that
+-- is merely looked at under two quotas by turns must not lose by it.
 for key, account in pairs(accounts) do
-  save_state(account.limit, key, account.state, account.text, account.reset_after)
+  if not (account.is_carried and is_same(account.state, account.state_before)) then
+    save_state(account.limit, key, account.state, account.text, account.reset_after)
+  end
 end
 return reply or {}

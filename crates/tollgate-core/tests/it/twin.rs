@@ -375,7 +375,7 @@ struct Model {
 }
 
 /// What is under a key, and the limit it was written under.
-#[derive(Clone)]
+#[derive(Clone, PartialEq)]
 enum Stored {
     Counter(Counter, Word),
     Log(Logged, Log),
@@ -441,7 +441,7 @@ impl Model {
         };
         let all_allow = orders.iter().zip(&answers).all(is_fine);
         if !all_allow {
-            accounts = before;
+            accounts.clone_from(&before);
         }
         for (order, answer) in orders.iter().zip(&mut answers) {
             let account = accounts.get_mut(&order.key).expect("it was loaded");
@@ -449,9 +449,22 @@ impl Model {
             settle(account, order, answer, all_allow, now, seen);
         }
         for (key, account) in accounts {
-            self.keep(&names[key], account);
+            // What was carried over is written only with a charge.
+            if account != before[&key] || !self.is_carried(&names[key], &account) {
+                self.keep(&names[key], account);
+            }
         }
         answers
+    }
+
+    /// Whether a counter's state is under another quota of its algorithm.
+    fn is_carried(&self, name: &str, account: &Stored) -> bool {
+        match (self.stored.get(name), account) {
+            (Some(Stored::Counter(old, _)), Stored::Counter(new, _)) => {
+                algorithm(old) == algorithm(new) && !is_alike(old, new)
+            }
+            _ => false,
+        }
     }
 
     /// What is under a key, as this limit counts.

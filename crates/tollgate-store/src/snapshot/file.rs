@@ -1,10 +1,10 @@
 //! Snapshots on disk: found at start, kept while running, left at shutdown.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, BufWriter};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::sync::{Arc, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -49,12 +49,15 @@ impl MemoryStore {
                 Err(error) => error,
             },
         };
-        let to = set_aside(path);
+        // A file that could not be read this time may be whole: it stays where it is.
+        let to = if matches!(why, SnapshotError::Io(_)) { None } else { set_aside(path) };
         Ok((Self::with_max_bytes(clock, max_bytes)?, Restored::SetAside { why, to }))
     }
 
     /// Writes a snapshot to `path`. Until it is whole, the one that was there stays.
     pub fn save(&self, path: &Path) -> Result<(), SnapshotError> {
+        // Two at a time would write to one file.
+        let _saving = self.saving.lock().unwrap_or_else(PoisonError::into_inner);
         let aside = with_ending(path, "new");
         let written = self.write_aside(&aside, path);
         if written.is_err() {
@@ -65,7 +68,7 @@ impl MemoryStore {
     }
 
     fn write_aside(&self, aside: &Path, path: &Path) -> Result<(), SnapshotError> {
-        let file = format::write(self, BufWriter::new(File::create(aside)?))?;
+        let file = format::write(self, BufWriter::new(create_private(aside)?))?;
         file.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
         fs::rename(aside, path)?;
         // The new name is on disk only when its folder is.
@@ -111,6 +114,15 @@ impl Drop for Keeper {
             let _ = thread.join();
         }
     }
+}
+
+/// A new file that only we can read: a snapshot holds the secret that keeps keys apart.
+fn create_private(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path)
 }
 
 /// Moves a file that cannot be used out of the way, without overwriting one moved before.

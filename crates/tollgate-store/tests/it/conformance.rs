@@ -729,6 +729,18 @@ mod changes_of_limit {
     }
 
     #[test]
+    fn what_had_ended_under_a_shorter_period_does_not_come_back_under_a_longer_one() {
+        for (subject, algorithm) in every_algorithm() {
+            let short = limit_over(algorithm, 5, Micros::from_secs(1));
+            let short = Order::new(1, subject.enroll(short));
+            let long = Order::new(1, subject.enroll(limit_of(algorithm, 5)));
+            subject.charge(&short.costing_all());
+            subject.advance(Micros::from_secs(2));
+            assert_eq!(subject.remaining(&long), 5, "{algorithm}");
+        }
+    }
+
+    #[test]
     fn a_key_under_two_quotas_by_turns_is_one_key() {
         for (subject, algorithm) in every_algorithm() {
             let one = Order::new(1, subject.enroll(limit_of(algorithm, 10)));
@@ -813,6 +825,22 @@ fn requests_taken_each_on_their_own_are_decided_one_after_the_other() {
         let mut told = Vec::new();
         subject.take_each(&orders, |taken| told.push(taken.decision()));
         assert_eq!(told, expected, "{algorithm}");
+    }
+}
+
+#[test]
+fn whether_a_request_is_allowed_can_be_asked_for_alone() {
+    for (subject, algorithm) in every_algorithm() {
+        let limit = subject.enroll(limit_of(algorithm, 5));
+        let mut model = Model::default();
+        let mut rng = Rng::new(5);
+        for _ in 0..200 {
+            let order = Order::new(rng.below(20), limit).costing(rng.below(7) as u32);
+            let order = if rng.one_in(4) { order.counting_denied() } else { order };
+            let expected = model.take(&[order], START)[0].decision.is_allowed();
+            let is_allowed = order.with_charge(|charge| subject.store.allows(charge));
+            assert_eq!(is_allowed, expected, "{algorithm} {order:?}");
+        }
     }
 }
 

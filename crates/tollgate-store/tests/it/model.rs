@@ -150,8 +150,15 @@ impl Model {
             Limit::Counter(counter) => {
                 let word = self.word(key, &counter, now);
                 let transition = counter.decide(word, now, cost);
-                self.states.insert(key, State::Counter(counter, transition.word));
                 let is_charged = transition.receipt.cost != Cost::PEEK;
+                // What was carried over is written only with a charge.
+                let is_carried = matches!(
+                    self.states.get(&key),
+                    Some(State::Counter(old, _)) if *old != counter
+                );
+                if is_charged || !is_carried {
+                    self.states.insert(key, State::Counter(counter, transition.word));
+                }
                 let what = What::Counter(transition.receipt);
                 let charged = is_charged.then_some(Charged { key, limit, what });
                 Answer { decision: transition.decision, charged }

@@ -420,6 +420,35 @@ mod saving {
     }
 
     #[test]
+    fn saving_from_several_threads_at_once_leaves_one_whole_snapshot() {
+        let folder = Folder::new();
+        let path = folder.file("state");
+        let subject = one_of_each();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..10 {
+                        subject.store.save(&path).expect("a file of our own");
+                    }
+                });
+            }
+        });
+        let (_, outcome) = restore(&path);
+        assert!(matches!(outcome, Restored::Keys(5)), "{outcome:?}");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn only_we_can_read_a_snapshot() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = Folder::new();
+        let path = folder.file("state");
+        one_of_each().store.save(&path).expect("a file of our own");
+        let mode = fs::metadata(&path).expect("the snapshot").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
+
+    #[test]
     fn a_later_snapshot_replaces_an_earlier_one() {
         let folder = Folder::new();
         let path = folder.file("state");
