@@ -53,8 +53,8 @@ impl Account<'_> {
         counter.decide(word, now, cost).decision
     }
 
-    /// Decides one request under a logged limit, and enters it as `id` if it is allowed. `room` is
-    /// how many bytes the log may grow by.
+    /// Decides one request under a logged limit, and enters it as `id` if it is allowed. `most` is
+    /// how many bytes all logs may come to.
     pub(crate) fn charge_log(
         &mut self,
         logged: &Logged,
@@ -62,20 +62,26 @@ impl Account<'_> {
         now: Timestamp,
         cost: Cost,
         id: ChargeId,
-        room: usize,
+        most: usize,
     ) -> Result<Decision, NoRoom> {
         let log_number = self.log_under(logged, number, now);
+        let mut reserved = 0;
         let decided = self.logs.look(log_number, |log| {
             let decided = logged.decide(log, now, cost, id);
             let enters = decided.decision.is_allowed() && cost != Cost::PEEK;
-            let grows = enters && decided.change.kept(log) == log.capacity();
-            let growth = || self.logs.growth(log_number, log);
-            if grows && growth() > room { Err(NoRoom) } else { Ok(decided) }
-        })?;
+            if enters && decided.change.kept(log) == log.capacity() {
+                reserved = self.logs.growth(log_number, log);
+            }
+            decided
+        });
+        // Others may be about to grow as well: what is set aside here is not there for them.
+        if reserved > 0 && !self.logs.reserve(reserved, most) {
+            return Err(NoRoom);
+        }
         // A log is not put up only to be told that nothing is in it.
         let enters = decided.decision.is_allowed() && cost != Cost::PEEK;
         if log_number.is_some() || enters {
-            self.change_log(logged, number, |log| log.apply(decided.change));
+            self.change_log(logged, number, reserved, |log| log.apply(decided.change));
         }
         Ok(decided.decision)
     }
@@ -95,8 +101,9 @@ impl Account<'_> {
             }
             Some(Limit::Logged(logged)) => {
                 let (id, units) = (ChargeId(receipt.mark), receipt.cost.units());
-                self.change_log(&logged, record.limit, |log| logged.give_back(log, now, id, units))
-                    > 0
+                self.change_log(&logged, record.limit, 0, |log| {
+                    logged.give_back(log, now, id, units)
+                }) > 0
             }
             None => false,
         }
@@ -108,7 +115,7 @@ impl Account<'_> {
         match self.limit_since(receipt) {
             Some(Limit::Logged(logged)) => {
                 let id = ChargeId(receipt.mark);
-                self.change_log(&logged, record.limit, |log| logged.renew(log, now, id))
+                self.change_log(&logged, record.limit, 0, |log| logged.renew(log, now, id))
             }
             _ => false,
         }
@@ -165,11 +172,12 @@ impl Account<'_> {
         &mut self,
         logged: &Logged,
         limit: u32,
+        reserved: usize,
         change: impl FnOnce(&mut Log) -> T,
     ) -> T {
         let number = LogNumber::of(self.slot.record().word);
         let number = number.unwrap_or_else(|| self.logs.put_up(self.slot.key()));
-        let (number, (result, vacant_at)) = self.logs.change(number, |log| {
+        let (number, (result, vacant_at)) = self.logs.change(number, reserved, |log| {
             let result = change(log);
             (result, logged.vacant_at(log))
         });
@@ -182,7 +190,7 @@ impl Account<'_> {
         let Record { limit, word } = self.slot.record();
         if limit != number && word != Word::VACANT {
             match self.register.get(limit) {
-                Some(Limit::Logged(written_under)) => self.change_log(logged, number, |log| {
+                Some(Limit::Logged(written_under)) => self.change_log(logged, number, 0, |log| {
                     logged.carry_over(&written_under, log, now);
                 }),
                 _ => self.slot.write(Record::VACANT),

@@ -292,7 +292,7 @@ impl MemoryStore {
     ) -> Taken {
         let (number, cost) = (charge.limit.number, charge.cost);
         let id = self.next_charge.fetch_add(1, Ordering::Relaxed);
-        match account.charge_log(logged, number, now, cost, ChargeId(id), self.room()) {
+        match account.charge_log(logged, number, now, cost, ChargeId(id), self.log_bytes_max()) {
             Ok(decision) => {
                 let cost = if decision.is_allowed() { cost } else { Cost::PEEK };
                 let receipt = Receipt { key, limit: number, cost, at: now, mark: id };
@@ -510,7 +510,7 @@ impl MemoryStore {
                 return None;
             }
         }
-        self.logs.change(self.logs.put_up(key), |empty| *empty = log).0
+        self.logs.change(self.logs.put_up(key), 0, |empty| *empty = log).0
     }
 
     /// Keeps a state that comes from elsewhere.
@@ -539,9 +539,12 @@ impl MemoryStore {
 
     /// Bytes that are left for logs to grow by.
     fn room(&self) -> usize {
-        let (table, logs) = (self.table.bytes(), self.logs.bytes());
-        let kept = table.max(self.max_bytes / TABLE_SHARE);
-        self.max_bytes.saturating_sub(kept + logs)
+        self.log_bytes_max().saturating_sub(self.logs.bytes())
+    }
+
+    /// Bytes that all logs may come to: what the table does not use, nor is kept for.
+    fn log_bytes_max(&self) -> usize {
+        self.max_bytes.saturating_sub(self.table.bytes().max(self.max_bytes / TABLE_SHARE))
     }
 
     /// The fingerprints of some charges, with the memory they name on its way.

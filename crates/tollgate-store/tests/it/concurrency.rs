@@ -4,7 +4,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread;
 
-use tollgate_core::{Algorithm, Micros};
+use tollgate_core::{Algorithm, Limit, Micros, Quota};
 use tollgate_store::{Enrolled, Taken, snapshot};
 
 use crate::support::{Order, Rng, Subject, limit_of, limit_over};
@@ -330,4 +330,31 @@ fn a_snapshot_taken_during_a_race_holds_no_more_than_was_admitted() {
         );
         assert_eq!(admitted.into_inner(), UNITS, "{algorithm}");
     }
+}
+
+#[test]
+fn logs_that_grow_at_the_same_moment_stay_within_the_bound_together() {
+    // Eight logs that are full to their capacity, in memory that has room for one to double.
+    const LOGS: u64 = 8;
+    const ENTRIES: u32 = 4_096;
+    let max_bytes = (LOGS as usize + 1) * ENTRIES as usize * 24 * 4 / 3 + (64 << 10);
+    let subject = Subject::of_size(max_bytes);
+    let limit = subject.enroll(Limit::sliding_log(Quota::per_day(100_000)).unwrap());
+    for key in 0..LOGS {
+        for _ in 0..ENTRIES {
+            subject.take_one(&Order::new(key, limit));
+        }
+    }
+    let start = Barrier::new(LOGS as usize);
+    std::thread::scope(|scope| {
+        for key in 0..LOGS {
+            let (subject, start) = (&subject, &start);
+            scope.spawn(move || {
+                start.wait();
+                subject.take_one(&Order::new(key, limit));
+                assert!(subject.store.bytes() <= max_bytes, "{} bytes", subject.store.bytes());
+            });
+        }
+    });
+    assert!(subject.store.bytes() <= max_bytes, "{} bytes", subject.store.bytes());
 }

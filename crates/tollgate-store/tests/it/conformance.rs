@@ -741,6 +741,22 @@ mod changes_of_limit {
     }
 
     #[test]
+    fn looking_at_a_key_under_two_quotas_by_turns_does_not_keep_it_from_refilling() {
+        let subject = Subject::in_memory();
+        let bucket = |quota| Limit::token_bucket(quota, 1).unwrap();
+        let slow = Order::new(1, subject.enroll(bucket(tollgate_core::Quota::per_second(1))));
+        let quick = Order::new(1, subject.enroll(bucket(tollgate_core::Quota::per_second(2))));
+        subject.charge(&slow);
+        for _ in 0..9 {
+            subject.advance(Micros::from_millis(100));
+            assert_eq!(subject.remaining(&quick), 0);
+            assert!(!subject.decide(&slow).is_allowed());
+        }
+        subject.advance(Micros::from_millis(100));
+        assert_eq!((subject.remaining(&quick), subject.remaining(&slow)), (1, 1));
+    }
+
+    #[test]
     fn a_key_under_two_quotas_by_turns_is_one_key() {
         for (subject, algorithm) in every_algorithm() {
             let one = Order::new(1, subject.enroll(limit_of(algorithm, 10)));
