@@ -105,6 +105,14 @@ impl Taken {
         }
     }
 
+    /// What the limit would say to the same request once more, right away.
+    pub fn repeated(&self) -> Option<Decision> {
+        match self {
+            Self::Counted(it) => Some(it.counter.decide(it.step.word, it.now, it.cost).decision),
+            Self::Decided { .. } | Self::Full(_) => self.decision(),
+        }
+    }
+
     /// What gives the charge back, if one was made.
     pub fn receipt(&self) -> Option<Receipt> {
         let receipt = match self {

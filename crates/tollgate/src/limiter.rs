@@ -45,10 +45,11 @@ impl Limiter {
             Err("from_yaml reads no files; read them for Policy::parse and Limiter::new".to_owned())
         };
         let policy = Policy::parse("policy", text, &mut { no_files })?;
-        let max_bytes = match &policy.settings().store {
-            Store::Memory(memory) => memory.max_bytes,
-            Store::Redis(_) => None,
+        // A limit counted where nobody asked for it would multiply with the replicas.
+        let Store::Memory(memory) = &policy.settings().store else {
+            return Err(LimiterError::OtherStore);
         };
+        let max_bytes = memory.max_bytes;
         let max_bytes = max_bytes
             .map_or(MAX_BYTES_DEFAULT, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
         let store = MemoryStore::with_max_bytes(Clock::system(), max_bytes)?;
@@ -226,6 +227,8 @@ pub enum LimiterError {
     Limits(TooManyLimits),
     /// There is no memory for the store.
     Memory(Unreservable),
+    /// The policy asks for a store that is not in this process's memory.
+    OtherStore,
 }
 
 impl fmt::Debug for LimiterError {
@@ -241,6 +244,9 @@ impl fmt::Display for LimiterError {
             Self::Policy(mistakes) => mistakes.fmt(f),
             Self::Limits(error) => error.fmt(f),
             Self::Memory(error) => error.fmt(f),
+            Self::OtherStore => {
+                f.write_str("the policy asks for a Redis store, and this limiter counts in memory")
+            }
         }
     }
 }

@@ -74,8 +74,7 @@ impl Verdict {
         if self.ruling != Ruling::Denied {
             return None;
         }
-        let denials = self.answers().filter(|answer| answer.is_enforced() && !answer.is_allowed());
-        let waits = denials.map(|answer| answer.decision().and_then(|it| it.retry_after()));
+        let waits = self.answers().filter_map(|answer| answer.wait());
         waits.collect::<Option<SmallVec<[Micros; 4]>>>()?.into_iter().max()
     }
 
@@ -139,6 +138,21 @@ impl<'v> Answer<'v> {
     /// Whether its denial counts, or is only reported.
     pub fn is_enforced(&self) -> bool {
         self.rule().mode() == Mode::Enforce
+    }
+
+    /// The wait that this limit asks for after a denial, if it asks for one; the inner nothing if
+    /// no wait helps or none is known.
+    fn wait(&self) -> Option<Option<Micros>> {
+        if !self.is_enforced() {
+            return None;
+        }
+        if !self.is_allowed() {
+            return Some(self.decision().and_then(|decision| decision.retry_after()));
+        }
+        // It allowed the request and was charged for it all the same, so it may be in the way of
+        // the next.
+        let next = self.entry.taken.repeated().filter(|_| self.rule().count_denied())?;
+        (!next.is_allowed()).then_some(next.retry_after())
     }
 }
 

@@ -168,6 +168,22 @@ fn with_count_denied_a_denied_request_takes_what_is_left_too() {
 }
 
 #[test]
+fn the_wait_that_is_told_works_also_beside_a_limit_that_counted_the_denial() {
+    let gate = Gate::new(
+        "limits: [{name: pace, rate: 1/second, algorithm: sliding_log}, {name: strict, \
+         rate: 2/minute, algorithm: fixed_window, align: key, count_denied: true}]",
+    );
+    assert!(gate.allows(&[]));
+    gate.advance("100ms");
+    let denied = gate.check(&[]);
+    assert_eq!(deniers(&denied), ["pace"]);
+    let wait = denied.retry_after().unwrap();
+    assert_eq!(wait, time("59900ms"), "the denial used up what was left of strict");
+    gate.clock.advance(wait);
+    assert!(gate.allows(&[]));
+}
+
+#[test]
 fn whoever_hammers_a_bucket_that_counts_denied_requests_waits_longer_but_not_for_ever() {
     let gate = Gate::new(
         "limits: [{name: api, rate: 1/second, burst: 5, algorithm: token_bucket, count_denied: \
@@ -915,6 +931,13 @@ fn a_policy_that_names_another_file_is_for_the_caller_to_read() {
         error.to_string().contains("from_yaml reads no files; read them for Policy::parse"),
         "{error}"
     );
+}
+
+#[test]
+fn a_policy_that_asks_for_redis_is_not_silently_counted_in_memory() {
+    let policy = "store: redis://127.0.0.1:6379\nlimits: [{name: a, rate: 1/s}]";
+    let error = Limiter::from_yaml(policy).unwrap_err();
+    assert!(error.to_string().contains("asks for a Redis store"), "{error}");
 }
 
 #[test]
