@@ -17,7 +17,7 @@ pub(crate) const TABLE_SHARE: usize = 4;
 
 /// Slots of one shard when the table is largest. A shard is moved at once when the table grows, so
 /// this bounds how long anybody waits for that: a fraction of a millisecond.
-pub(crate) const SHARD_SLOTS_MAX: usize = if cfg!(loom) { 16 } else { 16_384 };
+pub(crate) const SHARD_SLOTS_MAX: usize = if cfg!(loom) { 32 } else { 16_384 };
 
 /// Slots of one shard in an empty table.
 pub(crate) const SHARD_SLOTS_MIN: usize = 8;

@@ -37,7 +37,7 @@ fn model(preemptions: usize, check: impl Fn() + Send + Sync + 'static) {
 }
 
 /// One shard, which holds seven keys and may grow to hold ten and fourteen.
-const SMALL: usize = 640;
+const SMALL: usize = 590;
 
 /// One shard that holds seven keys and cannot grow.
 const SMALLEST: usize = 300;
@@ -297,6 +297,23 @@ fn requests_that_bring_two_new_keys_in_opposite_orders_pay_both() {
         assert!(racer.join().expect("no panic"));
         assert_eq!([subject.remaining(first), subject.remaining(second)], [1, 1]);
         assert_eq!(subject.store.keys(), 2);
+    });
+}
+
+#[test]
+fn a_request_over_two_keys_that_are_seen_in_one_slot_pays_both() {
+    let newcomer = neighbour_of(0);
+    model(4, move || {
+        let subject = Subject::new(SMALL, window(3));
+        subject.charge(0);
+        subject.clock.advance(Micros::from_secs(3_600));
+        let other = subject.clone();
+        // The newcomer may take the vacant slot after the request has seen the first key there, and
+        // before it looks for the second.
+        let racer = thread::spawn(move || other.allows(newcomer));
+        assert!(subject.allows_both([0, newcomer]));
+        assert!(racer.join().expect("no panic"));
+        assert_eq!([subject.remaining(0), subject.remaining(newcomer)], [2, 1]);
     });
 }
 
