@@ -14,7 +14,7 @@ const MAX_BYTES: usize = 1 << 30;
 
 /// tollgate forgets a bucket that is full again, and the common quota refills one unit in four
 /// microseconds. So slow a refill keeps every key in memory, as the others do.
-const BUCKET: (Quota, u32) = (Quota::per_day(1_000), 1_000_000);
+const BUCKET: (Quota, u32) = (Quota::per_day(1_000), 30_000_000);
 
 const BATCH: usize = 32;
 
