@@ -6,6 +6,7 @@ use tollgate_core::{ChargeId, Cost, Counter, Decision, Limit, Log, Logged, Step,
 use crate::charge::Receipt;
 use crate::enrolled::Register;
 use crate::logs::{LogNumber, Logs};
+use crate::memory::Reserved;
 use crate::table::{Locked, Record};
 
 /// One key's state. Nobody else sees it until it is dropped.
@@ -53,35 +54,32 @@ impl Account<'_> {
         counter.decide(word, now, cost).decision
     }
 
-    /// Decides one request under a logged limit, and enters it as `id` if it is allowed. `most` is
-    /// how many bytes all logs may come to.
-    pub(crate) fn charge_log(
+    /// Decides one request under a logged limit, and enters it as `id` if it is allowed. Bytes that
+    /// its log grows by are had from `reserve`.
+    pub(crate) fn charge_log<'r>(
         &mut self,
         logged: &Logged,
         number: u32,
         now: Timestamp,
         cost: Cost,
         id: ChargeId,
-        most: usize,
+        reserve: impl FnOnce(usize) -> Option<Reserved<'r>>,
     ) -> Result<Decision, NoRoom> {
         let log_number = self.log_under(logged, number, now);
-        let mut reserved = 0;
-        let decided = self.logs.look(log_number, |log| {
+        let (decided, growth) = self.logs.look(log_number, |log| {
             let decided = logged.decide(log, now, cost, id);
             let enters = decided.decision.is_allowed() && cost != Cost::PEEK;
-            if enters && decided.change.kept(log) == log.capacity() {
-                reserved = self.logs.growth(log_number, log);
-            }
-            decided
+            let grows = enters && decided.change.kept(log) == log.capacity();
+            (decided, if grows { self.logs.growth(log_number, log) } else { 0 })
         });
-        // Others may be about to grow as well: what is set aside here is not there for them.
-        if reserved > 0 && !self.logs.reserve(reserved, most) {
-            return Err(NoRoom);
-        }
+        let _reserved = match growth {
+            0 => None,
+            _ => Some(reserve(growth).ok_or(NoRoom)?),
+        };
         // A log is not put up only to be told that nothing is in it.
         let enters = decided.decision.is_allowed() && cost != Cost::PEEK;
         if log_number.is_some() || enters {
-            self.change_log(logged, number, reserved, |log| log.apply(decided.change));
+            self.change_log(logged, number, |log| log.apply(decided.change));
         }
         Ok(decided.decision)
     }
@@ -101,9 +99,8 @@ impl Account<'_> {
             }
             Some(Limit::Logged(logged)) => {
                 let (id, units) = (ChargeId(receipt.mark), receipt.cost.units());
-                self.change_log(&logged, record.limit, 0, |log| {
-                    logged.give_back(log, now, id, units)
-                }) > 0
+                self.change_log(&logged, record.limit, |log| logged.give_back(log, now, id, units))
+                    > 0
             }
             None => false,
         }
@@ -115,7 +112,7 @@ impl Account<'_> {
         match self.limit_since(receipt) {
             Some(Limit::Logged(logged)) => {
                 let id = ChargeId(receipt.mark);
-                self.change_log(&logged, record.limit, 0, |log| logged.renew(log, now, id))
+                self.change_log(&logged, record.limit, |log| logged.renew(log, now, id))
             }
             _ => false,
         }
@@ -172,12 +169,11 @@ impl Account<'_> {
         &mut self,
         logged: &Logged,
         limit: u32,
-        reserved: usize,
         change: impl FnOnce(&mut Log) -> T,
     ) -> T {
         let number = LogNumber::of(self.slot.record().word);
         let number = number.unwrap_or_else(|| self.logs.put_up(self.slot.key()));
-        let (number, (result, vacant_at)) = self.logs.change(number, reserved, |log| {
+        let (number, (result, vacant_at)) = self.logs.change(number, |log| {
             let result = change(log);
             (result, logged.vacant_at(log))
         });
@@ -190,7 +186,7 @@ impl Account<'_> {
         let Record { limit, word } = self.slot.record();
         if limit != number && word != Word::VACANT {
             match self.register.get(limit) {
-                Some(Limit::Logged(written_under)) => self.change_log(logged, number, 0, |log| {
+                Some(Limit::Logged(written_under)) => self.change_log(logged, number, |log| {
                     logged.carry_over(&written_under, log, now);
                 }),
                 _ => self.slot.write(Record::VACANT),

@@ -69,12 +69,6 @@ impl Logs {
         entries + shelf.step() * PLACE_BYTES
     }
 
-    /// Sets bytes aside, unless all logs would then come to more than `most`.
-    pub(crate) fn reserve(&self, bytes: usize, most: usize) -> bool {
-        let fits = |before: usize| before.checked_add(bytes).filter(|after| *after <= most);
-        self.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok()
-    }
-
     /// The keys of some logs, other ones each time.
     pub(crate) fn some_keys(&self) -> SmallVec<[Fingerprint; VICTIMS_LOOKED_AT]> {
         let hand = self.hand.fetch_add(1, Ordering::Relaxed);
@@ -100,12 +94,10 @@ impl Logs {
         look(&shelf.logs[number.place()].as_ref().expect("a word names a log that is there").log)
     }
 
-    /// Lets `change` change a log, and takes it down if nothing is left in it. What was `reserved`
-    /// for that is counted no longer.
+    /// Lets `change` change a log, and takes it down if nothing is left in it.
     pub(crate) fn change<T>(
         &self,
         number: LogNumber,
-        reserved: usize,
         change: impl FnOnce(&mut Log) -> T,
     ) -> (Option<LogNumber>, T) {
         let mut shelf = self.shelf(number).lock().expect("nothing under a shelf's lock panics");
@@ -114,12 +106,13 @@ impl Logs {
         let before = log.capacity() * ENTRY_BYTES;
         let result = change(log);
         let after = log.capacity() * ENTRY_BYTES;
-        let added = after.wrapping_sub(before).wrapping_sub(reserved);
-        self.bytes.fetch_add(added, Ordering::Relaxed);
+        self.bytes.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
         if log.is_empty() {
             self.bytes.fetch_sub(after, Ordering::Relaxed);
             shelf.logs[place] = None;
             shelf.free.push(place as u32);
+            // The next log comes here, where it needs no new place.
+            self.next.store(number.0 as usize, Ordering::Relaxed);
             return (None, result);
         }
         (Some(number), result)
@@ -127,7 +120,7 @@ impl Logs {
 
     /// Takes a log down.
     pub(crate) fn take_down(&self, number: LogNumber) {
-        self.change(number, 0, |log| *log = Log::default());
+        self.change(number, |log| *log = Log::default());
     }
 
     /// Puts up an empty log for a key that has none.

@@ -16,7 +16,7 @@ use crate::clock::Clock;
 use crate::enrolled::{Enrolled, Register, TooManyLimits};
 use crate::fingerprint::{Fingerprint, Secret};
 use crate::logs::{LogNumber, Logs};
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, AtomicUsize, Ordering};
 use crate::table::{Crowded, Record, Table};
 use crate::upkeep::Upkeep;
 
@@ -41,9 +41,24 @@ pub struct MemoryStore {
     pub(crate) clock: Clock,
     pub(crate) secret: Secret,
     max_bytes: usize,
+    /// See [`Reserved`].
+    reserved: AtomicUsize,
     next_charge: AtomicU64,
     /// Held while a snapshot is written.
     pub(crate) saving: std::sync::Mutex<()>,
+}
+
+/// Bytes that somebody is about to take. Until they have them nobody else may, so that all who grow
+/// at the same moment stay within the bound together.
+pub(crate) struct Reserved<'s> {
+    store: &'s MemoryStore,
+    bytes: usize,
+}
+
+impl Drop for Reserved<'_> {
+    fn drop(&mut self) {
+        self.store.reserved.fetch_sub(self.bytes, Ordering::AcqRel);
+    }
 }
 
 /// Charges of one request that need no allocation.
@@ -88,6 +103,7 @@ impl MemoryStore {
             clock,
             secret,
             max_bytes,
+            reserved: AtomicUsize::new(0),
             next_charge: AtomicU64::new(1),
             saving: std::sync::Mutex::default(),
         })
@@ -292,7 +308,8 @@ impl MemoryStore {
     ) -> Taken {
         let (number, cost) = (charge.limit.number, charge.cost);
         let id = self.next_charge.fetch_add(1, Ordering::Relaxed);
-        match account.charge_log(logged, number, now, cost, ChargeId(id), self.log_bytes_max()) {
+        let reserve = |bytes| self.reserve_for_logs(bytes);
+        match account.charge_log(logged, number, now, cost, ChargeId(id), reserve) {
             Ok(decision) => {
                 let cost = if decision.is_allowed() { cost } else { Cost::PEEK };
                 let receipt = Receipt { key, limit: number, cost, at: now, mark: id };
@@ -456,6 +473,7 @@ impl MemoryStore {
     /// A slot for a key that may have none; the table grows or forgets somebody if it must.
     fn make_room(&self, key: Fingerprint, now: Timestamp, together: &[Fingerprint]) -> Place {
         let upkeep = Upkeep { together, ..self.upkeep(now) };
+        let mut may_grow = true;
         loop {
             let mut shard = self.table.lock_shard_of(key);
             match self.table.find_or_insert(&mut shard, key, &upkeep) {
@@ -463,15 +481,13 @@ impl MemoryStore {
                     let is_filling = self.table.is_filling(&shard);
                     drop(shard);
                     if !self.table.move_one_shard(&upkeep) && is_filling && self.can_grow() {
-                        self.table.start_growing();
+                        self.start_growing();
                     }
                     return Place::At(index);
                 }
-                Err(Crowded) if self.can_grow() => {
+                Err(Crowded) if may_grow && self.can_grow() => {
                     drop(shard);
-                    if !self.table.move_one_shard(&upkeep) {
-                        self.table.start_growing();
-                    }
+                    may_grow = self.table.move_one_shard(&upkeep) || self.start_growing();
                 }
                 Err(Crowded) => {
                     if !self.table.forget_one(&mut shard, key, &upkeep) {
@@ -505,12 +521,14 @@ impl MemoryStore {
 
     /// Keeps a log that comes from elsewhere, if there is room or others can be spared.
     pub(crate) fn put_up(&self, key: Fingerprint, log: Log, now: Timestamp) -> Option<LogNumber> {
-        while self.logs.growth(None, &log) > self.room() {
-            if !self.forget_a_log(now, &[]) {
-                return None;
+        let _reserved = loop {
+            match self.reserve_for_logs(self.logs.growth(None, &log)) {
+                Some(reserved) => break reserved,
+                None if self.forget_a_log(now, &[]) => {}
+                None => return None,
             }
-        }
-        self.logs.change(self.logs.put_up(key), 0, |empty| *empty = log).0
+        };
+        self.logs.change(self.logs.put_up(key), |empty| *empty = log).0
     }
 
     /// Keeps a state that comes from elsewhere.
@@ -537,14 +555,23 @@ impl MemoryStore {
                 .is_some_and(|bytes| bytes + self.logs.bytes() <= self.max_bytes)
     }
 
-    /// Bytes that are left for logs to grow by.
-    fn room(&self) -> usize {
-        self.log_bytes_max().saturating_sub(self.logs.bytes())
+    /// Lets the table begin to grow; false if there is no room for that.
+    fn start_growing(&self) -> bool {
+        self.table.start_growing(|bytes| self.reserve(bytes, 0))
     }
 
-    /// Bytes that all logs may come to: what the table does not use, nor is kept for.
-    fn log_bytes_max(&self) -> usize {
-        self.max_bytes.saturating_sub(self.table.bytes().max(self.max_bytes / TABLE_SHARE))
+    /// The right to take `bytes` more for logs, of what the table does not use, nor is kept for.
+    fn reserve_for_logs(&self, bytes: usize) -> Option<Reserved<'_>> {
+        self.reserve(bytes, self.max_bytes / TABLE_SHARE)
+    }
+
+    /// The right to take `bytes` more, if all who have it then stay within the bound, and a table
+    /// smaller than `table_bytes` can become so large.
+    fn reserve(&self, bytes: usize, table_bytes: usize) -> Option<Reserved<'_>> {
+        let before = self.reserved.fetch_add(bytes, Ordering::AcqRel);
+        let reserved = Reserved { store: self, bytes };
+        let in_use = self.table.bytes().max(table_bytes) + self.logs.bytes();
+        (in_use + before + bytes <= self.max_bytes).then_some(reserved)
     }
 
     /// The fingerprints of some charges, with the memory they name on its way.

@@ -31,6 +31,7 @@ use tollgate_core::Word;
 
 use crate::bounds::{LIMITS_MAX, SHARD_SLOTS_MAX, SHARD_SLOTS_MIN, VICTIMS_LOOKED_AT};
 use crate::fingerprint::Fingerprint;
+use crate::memory::Reserved;
 use crate::pages::Pages;
 use crate::sync::{AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, spin};
 use crate::upkeep::Upkeep;
@@ -224,12 +225,21 @@ impl Table {
         shard.keys + place.slots / 32 > place.keys_max()
     }
 
-    /// Begins to grow, unless the array has no room for that or it has begun already.
-    pub(crate) fn start_growing(&self) {
+    /// Begins to grow, if the bytes for that can be had from `reserve`; true also if it has begun
+    /// already.
+    pub(crate) fn start_growing<'r>(
+        &self,
+        reserve: impl FnOnce(usize) -> Option<Reserved<'r>>,
+    ) -> bool {
         let _moving = self.moving.lock().expect("nothing panics while a shard moves");
-        if let Some(grown) = self.grown() {
-            self.layout.store(grown.packed(), Ordering::Release);
+        if self.is_growing() {
+            return true;
         }
+        let Some(grown) = self.grown() else { return false };
+        let bytes = grown.slots_if_moved * self.shards.len() * SLOT_BYTES;
+        let Some(_reserved) = reserve(bytes - self.bytes()) else { return false };
+        self.layout.store(grown.packed(), Ordering::Release);
+        true
     }
 
     /// Bytes that growing once more would take, if the array has room for that.

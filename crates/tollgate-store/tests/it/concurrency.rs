@@ -276,9 +276,10 @@ fn floods_from_all_sides_leave_memory_within_its_bound_and_limited_keys_denied()
                 }
             },
             |_| {
-                // Two threads that both saw room for a log of four entries may both put one up.
+                // Of two threads that both saw a free place for a log, one finds it taken, and makes
+                // another.
                 let bytes = subject.store.bytes();
-                assert!(bytes <= max_bytes + RACERS as usize * 256, "{algorithm}: {bytes} bytes");
+                assert!(bytes <= max_bytes + RACERS as usize * 64, "{algorithm}: {bytes} bytes");
             },
         );
     }
