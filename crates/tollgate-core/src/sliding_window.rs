@@ -2,7 +2,7 @@
 //! slides away.
 //!
 //! The estimate is ⌊previous × (1 − elapsed ⁄ period)⌋ + current. It supposes that the last
-//! window's requests came evenly; an adversary who times their end can get just under twice the
+//! window's requests came evenly; an adversary who times their end can get twice the
 //! limit into one period.
 //!
 //! The Redis twin of this file is `lua/sliding_window.lua`.
