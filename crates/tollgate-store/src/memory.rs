@@ -548,11 +548,7 @@ impl MemoryStore {
 
     /// Whether the table is growing, or may.
     fn can_grow(&self) -> bool {
-        self.table.is_growing()
-            || self
-                .table
-                .bytes_if_grown()
-                .is_some_and(|bytes| bytes + self.logs.bytes() <= self.max_bytes)
+        self.table.can_grow(|bytes| bytes + self.logs.bytes() <= self.max_bytes)
     }
 
     /// Lets the table begin to grow; false if there is no room for that.

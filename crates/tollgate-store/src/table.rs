@@ -118,7 +118,7 @@ impl Table {
 
     /// Bytes of the array that are in use.
     pub(crate) fn bytes(&self) -> usize {
-        self.layout().slots_if_moved * self.shards.len() * SLOT_BYTES
+        self.bytes_under(self.layout())
     }
 
     /// Reads where `key` should be, so that it is near when it is wanted.
@@ -232,24 +232,23 @@ impl Table {
         reserve: impl FnOnce(usize) -> Option<Reserved<'r>>,
     ) -> bool {
         let _moving = self.moving.lock().expect("nothing panics while a shard moves");
-        if self.is_growing() {
+        let layout = self.layout();
+        if layout.unmoved > 0 {
             return true;
         }
-        let Some(grown) = self.grown() else { return false };
-        let bytes = grown.slots_if_moved * self.shards.len() * SLOT_BYTES;
-        let Some(_reserved) = reserve(bytes - self.bytes()) else { return false };
+        let Some(grown) = self.grown(layout) else { return false };
+        let bytes = self.bytes_under(grown) - self.bytes_under(layout);
+        let Some(_reserved) = reserve(bytes) else { return false };
         self.layout.store(grown.packed(), Ordering::Release);
         true
     }
 
-    /// Bytes that growing once more would take, if the array has room for that.
-    pub(crate) fn bytes_if_grown(&self) -> Option<usize> {
-        self.grown().map(|grown| grown.slots_if_moved * self.shards.len() * SLOT_BYTES)
-    }
-
-    /// Whether some shards have yet to move.
-    pub(crate) fn is_growing(&self) -> bool {
-        self.layout().unmoved > 0
+    /// Whether the table is growing, or may grow to so many bytes that it `fits`.
+    pub(crate) fn can_grow(&self, fits: impl FnOnce(usize) -> bool) -> bool {
+        // One look at the layout: between two, growing may begin or end, and somebody would be
+        // forgotten for want of room that there is.
+        let layout = self.layout();
+        layout.unmoved > 0 || self.grown(layout).is_some_and(|grown| fits(self.bytes_under(grown)))
     }
 
     /// Moves one more shard, if the table is growing; says whether it was. States that are vacant
@@ -417,9 +416,12 @@ impl Table {
         Layout::unpacked(self.layout.load(Ordering::Acquire))
     }
 
+    fn bytes_under(&self, layout: Layout) -> usize {
+        layout.slots_if_moved * self.shards.len() * SLOT_BYTES
+    }
+
     /// The next larger layout, if the last growth is over and the array has room.
-    fn grown(&self) -> Option<Layout> {
-        let layout = self.layout();
+    fn grown(&self, layout: Layout) -> Option<Layout> {
         let slots = layout.slots_if_moved;
         let most = self.slots().len() / self.shards.len() / GROUP * GROUP;
         let more = (slots + slots / 8).next_multiple_of(GROUP).min(most);

@@ -124,6 +124,29 @@ fn a_new_key_that_many_bring_at_once_is_one_key() {
 }
 
 #[test]
+fn a_small_table_that_many_let_grow_at_once_forgets_nobody() {
+    for round in 0..300 {
+        // One shard, so that all of them find it crowded at the same moment, again and again.
+        let subject = Subject::of_size(64 << 10);
+        let limit = subject.enroll(limit_of(Algorithm::FixedWindow, 9));
+        let keys = 50;
+        race(
+            |racer| {
+                for key in 0..keys {
+                    let key = racer << 8 | key;
+                    assert!(subject.take_one(&Order::new(key, limit)).receipt().is_some());
+                }
+            },
+            nothing,
+        );
+        for (racer, key) in (0..RACERS).flat_map(|racer| (0..keys).map(move |key| (racer, key))) {
+            let left = subject.remaining(&Order::new(racer << 8 | key, limit));
+            assert_eq!(left, 8, "round {round}: key {key} of racer {racer} was forgotten");
+        }
+    }
+}
+
+#[test]
 fn requests_over_shared_keys_in_any_order_pay_all_or_nothing() {
     for algorithm in Algorithm::ALL {
         let subject = Subject::in_memory();
