@@ -1,0 +1,1 @@
+//! How much of anything a door takes.

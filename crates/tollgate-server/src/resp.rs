@@ -1,0 +1,1 @@
+//! The Redis protocol: any Redis client in any language is an SDK.
