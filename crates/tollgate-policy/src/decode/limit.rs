@@ -295,11 +295,14 @@ impl Decoder<'_, '_, '_> {
         match text.parse::<Quota>() {
             Ok(quota) => Some(quota),
             Err(error) => {
-                let sentence = match error {
-                    QuotaError::NotARate { .. } => {
+                let sentence = match (error, rate_in_full(text)) {
+                    (QuotaError::NotARate { .. }, Some(meant)) => {
+                        format!("rate {} is not a rate; write {meant}", quoted(text))
+                    }
+                    (QuotaError::NotARate { .. }, None) => {
                         format!("rate {}", QuotaError::NotARate { text: shortened(text) })
                     }
-                    error => format!("rate {}: {error}", quoted(text)),
+                    (error, _) => format!("rate {}: {error}", quoted(text)),
                 };
                 self.mistake(node.span, owner, sentence);
                 None
@@ -465,10 +468,49 @@ impl Decoder<'_, '_, '_> {
     }
 }
 
+/// The rate that is meant by one like `5/sec`, `10/min` or `100/hr`.
+fn rate_in_full(text: &str) -> Option<Quota> {
+    let (count, time) = text.split_once('/')?;
+    format!("{count}/{}", time_in_full(time)?).parse().ok()
+}
+
+/// A time whose unit is shortened in a way that people write and we do not read, in full.
+pub(super) fn time_in_full(time: &str) -> Option<String> {
+    const UNITS: [(&str, &str); 5] =
+        [("sec", "second"), ("min", "minute"), ("hr", "hour"), ("wk", "week"), ("yr", "year")];
+    let unit = time.trim_start_matches(|letter: char| letter.is_ascii_digit() || letter == ' ');
+    let number = &time[..time.len() - unit.len()];
+    let singular = unit.strip_suffix('s').unwrap_or(unit);
+    let (_, full) = UNITS.iter().find(|(short, _)| *short == singular)?;
+    Some(format!("{number}{full}"))
+}
+
 /// The user's text, cut if it is long, for a sentence that quotes it by itself.
 fn shortened(text: &str) -> String {
     match text.char_indices().nth(QUOTE_CHARACTERS_MAX) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_with_a_unit_that_people_shorten_is_given_in_full() {
+        let check = |text: &str, meant: Option<&str>| {
+            assert_eq!(rate_in_full(text).map(|rate| rate.to_string()).as_deref(), meant, "{text}");
+        };
+        check("5/sec", Some("5/second"));
+        check("10/min", Some("10/minute"));
+        check("100/hr", Some("100/hour"));
+        check("1000/90 secs", Some("1000/90s"));
+        check("7/2wks", Some("7/14d"));
+        check("1/yr", Some("1/year"));
+        for text in ["5/minuet", "5/0sec", "5 /min", "-5/min", "sec", "5/", "5/9 9sec", "5/\u{e9}"]
+        {
+            check(text, None);
+        }
     }
 }

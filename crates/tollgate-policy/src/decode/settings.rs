@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use tollgate_core::Micros;
 
+use super::limit::time_in_full;
 use super::{Decoder, Document, Fields, TenantsDraft};
 use crate::address::Cidr;
 use crate::bounds::{
@@ -474,10 +475,13 @@ impl Decoder<'_, '_, '_> {
         let text = self.text(node, owner, field)?;
         let time = text.parse().ok();
         if time.is_none() {
+            let meant = time_in_full(text).and_then(|time| time.parse::<Micros>().ok());
+            let advice = meant.map_or_else(
+                || "for example 10ms, 90s, 5m or 1h".to_owned(),
+                |meant| meant.to_string(),
+            );
             let text = quoted(text);
-            let sentence =
-                format!("{field} {text} is not a time; write for example 10ms, 90s, 5m or 1h");
-            self.mistake(node.span, owner, sentence);
+            self.mistake(node.span, owner, format!("{field} {text} is not a time; write {advice}"));
         }
         time
     }
