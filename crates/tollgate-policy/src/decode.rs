@@ -118,7 +118,7 @@ impl<'s, 't, 'm> Decoder<'s, 't, 'm> {
     }
 
     fn limits(&mut self, fields: &Fields<'_>) -> Vec<LimitDraft> {
-        let Some(list) = fields.get("limits").and_then(|node| self.list(node, "", "limits")) else {
+        let Some(list) = fields.get("limits").and_then(|node| self.list_of_limits(node)) else {
             if !fields.has("limits") {
                 let sentence = "the policy has no limits, so it lets everything through";
                 self.warning(Span::START, WarningCode::NoLimits, sentence);
@@ -140,6 +140,27 @@ impl<'s, 't, 'm> Decoder<'s, 't, 'm> {
             limits.extend(self.limit(node, number + 1, &mut names));
         }
         limits
+    }
+
+    /// The limits; many write a map from name to limit first.
+    fn list_of_limits<'n>(&mut self, node: &'n Node) -> Option<&'n [Node]> {
+        let entries = match &node.kind {
+            Kind::List(limits) => return Some(limits),
+            Kind::Map(entries) => &entries[..],
+            Kind::Scalar(_) => &[],
+        };
+        let is_name = |(key, value): &&(Word, Node)| {
+            matches!(value.kind, Kind::Map(_)) && !limit::LIMIT_FIELDS.contains(&key.text.as_str())
+        };
+        let name =
+            entries.iter().find(is_name).map_or("login".into(), |(key, _)| quoted(&key.text));
+        let sentence = format!(
+            "limits is a list, and found {}; write each limit as in \
+             - {{ name: {name}, rate: 5/minute }}",
+            self.described(node)
+        );
+        self.mistake(node.span, "", sentence);
+        None
     }
 
     /// A value that conditions may share.
