@@ -87,6 +87,7 @@ pub mod bounds;
 mod compile;
 mod condition;
 mod decode;
+mod descriptors;
 mod hash;
 mod index;
 mod lint;
@@ -104,12 +105,13 @@ mod words;
 mod yaml;
 
 pub use address::{Cidr, CidrError};
+pub use descriptors::{Descriptors, Unit};
 pub use mistake::{Mistake, Mistakes, Place, Warning, WarningCode};
 pub use policy::{ExplainedValue, Explanation, Policy, Standing};
 pub use request::{Admission, Charge, Charges, ListEntry, Missing, Request, Scratch, Values};
 pub use rule::{Mode, OnStoreFailure, Per, Rule, Source};
 pub use schema::schema;
 pub use settings::{
-    ClientIp, HeaderGeneration, Listen, Listener, MemoryStore, RedisServers, RedisStore, Settings,
-    Store, Tenants, Tls, Unknown,
+    Charging, ClientIp, DescriptorSettings, HeaderGeneration, Listen, Listener, MemoryStore,
+    RedisServers, RedisStore, ResponseHeaders, Settings, Store, Tenants, Tls, Unknown,
 };

@@ -22,8 +22,8 @@ pub struct Settings {
     pub tenants: Option<Tenants>,
     /// `headers`, in the order written; empty for `off`.
     pub headers: Vec<HeaderGeneration>,
-    /// `descriptors`: the folder with files of Envoy's rate limit service.
-    pub descriptors: Option<String>,
+    /// `descriptors`.
+    pub descriptors: Option<DescriptorSettings>,
 }
 
 impl Default for Settings {
@@ -224,4 +224,59 @@ impl HeaderGeneration {
                 | (Self::Draft03, Self::Draft06)
         )
     }
+}
+
+/// Where the files of Envoy's rate limit service are, and what that service takes from its
+/// environment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DescriptorSettings {
+    /// The folder with the files.
+    pub path: String,
+    /// Whether nothing is ever over its limit, whatever the files say.
+    pub shadow: bool,
+    /// Whether every limit is a quota: an excess is told, not refused.
+    pub quota: bool,
+    /// Whether several files may describe one domain.
+    pub merge_domains: bool,
+    /// The fields sent to clients, if any are.
+    pub response_headers: Option<ResponseHeaders>,
+    /// Whether Envoy is told in its dynamic metadata what was asked and what is over its quota.
+    pub dynamic_metadata: bool,
+    /// What is charged when something is over its limit.
+    pub charging: Charging,
+}
+
+/// The names of the fields that tell a client of its limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResponseHeaders {
+    /// How many are allowed.
+    pub limit: String,
+    /// How many are left.
+    pub remaining: String,
+    /// The seconds until the limit is whole again.
+    pub reset: String,
+}
+
+impl Default for ResponseHeaders {
+    fn default() -> Self {
+        let name = |name: &str| name.to_owned();
+        Self {
+            limit: name("RateLimit-Limit"),
+            remaining: name("RateLimit-Remaining"),
+            reset: name("RateLimit-Reset"),
+        }
+    }
+}
+
+/// What a call is charged when one of its descriptors is over its limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Charging {
+    /// `every`: every descriptor, as Envoy's rate limit service does.
+    #[default]
+    Every,
+    /// `unless_over`: no descriptor that is over its limit.
+    UnlessOver,
+    /// `all_or_nothing`: nothing.
+    AllOrNothing,
 }

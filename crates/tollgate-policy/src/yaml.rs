@@ -6,7 +6,7 @@
 
 use std::collections::HashSet;
 
-use saphyr_parser::{Event, Parser, ScalarStyle, Span as EventSpan, StrInput};
+use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span as EventSpan, StrInput};
 
 use crate::bounds::{DEPTH_MAX, POLICY_MARKS_MAX};
 use crate::mistake::{Report, Source, Span, quoted};
@@ -227,19 +227,85 @@ impl<'s, 't, 'm> Reader<'s, 't, 'm> {
         match self.parser.next_event() {
             Some(Ok((event, span))) => Ok((event, place(span))),
             Some(Err(error)) => {
-                let marker = *error.marker();
-                let span = place(EventSpan::empty(marker));
-                let sentence = format!("this does not read as YAML: {}", error.info());
+                let (span, sentence) = self.what_is_wrong(&error);
                 self.stop(span, sentence)
             }
             None => self.stop(Span::START, "the text ends too early"),
         }
     }
 
+    /// What does not read as YAML, and where. What is written by mistake most is told in our words.
+    fn what_is_wrong(&self, error: &ScanError) -> (Span, String) {
+        let at = *error.marker();
+        let text = self.source.text;
+        let offset = text.char_indices().nth(at.index()).map_or(text.len(), |(offset, _)| offset);
+        let (before, rest) = text.split_at(offset);
+        let span = place(EventSpan::empty(at));
+        if rest.starts_with('*') && error.info().contains("anchor") {
+            let end = rest.find([' ', ',', ']', '}', '\r', '\n']).unwrap_or(rest.len());
+            // In a file of keys, any value may be one.
+            let value =
+                if self.source.secret { "\"*…\"".to_owned() } else { quoted(&rest[..end]) };
+            return (span, format!("a value that begins with * needs quotes; write {value}"));
+        }
+        let plain = (span, format!("this does not read as YAML: {}", error.info()));
+        let Some(open) = open_bracket(before) else { return plain };
+        let Bracket { opening, closing, .. } = open;
+        // A line that is not indented further than that of the bracket is hardly meant to be inside.
+        let is_outside = span.line > open.span.line && indent_at(text, offset) <= open.indent;
+        let until = if rest.trim().is_empty() {
+            String::new()
+        } else if rest.starts_with([']', '}']) && !rest.starts_with(closing) {
+            format!(" before line {}, column {}", span.line, span.column)
+        } else if is_outside {
+            format!(" before line {}", span.line)
+        } else {
+            return plain;
+        };
+        (open.span, format!("this {opening} is not closed{until}; write {closing} where it ends"))
+    }
+
     fn stop<T>(&mut self, span: Span, sentence: impl Into<String>) -> Result<T, Unreadable> {
         self.report.mistake(self.source, span, sentence);
         Err(Unreadable)
     }
+}
+
+/// A bracket that begins a list or a map.
+struct Bracket {
+    opening: char,
+    closing: char,
+    span: Span,
+    /// How far its line is indented.
+    indent: usize,
+}
+
+/// The innermost bracket that is open at the end of a text.
+fn open_bracket(text: &str) -> Option<Bracket> {
+    let mut open = Vec::new();
+    for (event, span) in Parser::new_from_str(text).map_while(Result::ok) {
+        match event {
+            Event::SequenceStart(..) | Event::MappingStart(..) => open.push(span),
+            Event::SequenceEnd | Event::MappingEnd => drop(open.pop()),
+            _ => {}
+        }
+    }
+    // Lists and maps that are written without brackets begin with nothing.
+    let start = open.into_iter().rfind(|span| !span.is_empty())?.start;
+    let (offset, opening) = text.char_indices().nth(start.index())?;
+    let closing = match opening {
+        '[' => ']',
+        '{' => '}',
+        _ => return None,
+    };
+    let span = place(EventSpan::empty(start));
+    Some(Bracket { opening, closing, span, indent: indent_at(text, offset) })
+}
+
+/// How far the line at an offset is indented.
+fn indent_at(text: &str, offset: usize) -> usize {
+    let line = text[..offset].rfind('\n').map_or(0, |end| end + 1);
+    text[line..].len() - text[line..].trim_start_matches(' ').len()
 }
 
 /// From the scanner's way of counting to ours. A value over several lines is pointed at where it

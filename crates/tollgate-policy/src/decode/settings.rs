@@ -461,7 +461,7 @@ impl Decoder<'_, '_, '_> {
         Some(generations)
     }
 
-    fn descriptors(&mut self, node: &Node) -> Option<String> {
+    fn descriptors(&mut self, node: &Node) -> Option<DescriptorSettings> {
         if !matches!(node.kind, Kind::Map(_)) {
             return self.file(node, "", "descriptors");
         }

@@ -22,7 +22,7 @@ fn a_half_written_file_is_refused_or_means_what_it_says_so_far() {
     let text = "limits:\n  - name: api\n    rate: 5/min";
     assert!(refusal(text).contains("is not a rate"));
     let text = "limits:\n  - name: api\n    rate: 5/minute\n    when: { path: /a";
-    assert!(refusal(text).starts_with("this does not read as YAML"));
+    assert!(refusal(text).starts_with("this { is not closed"));
     let text = "limits:\n  - name: api\n";
     assert!(refusal(text).contains("rate is missing"));
     let text = "limi";
