@@ -309,7 +309,6 @@ impl<'s, 't, 'm> Decoder<'s, 't, 'm> {
 
 /// What is wrong with an attribute's name, to follow the quoted name in a sentence.
 fn what_is_wrong_with_attribute(name: &str) -> Option<&'static str> {
-    let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     if name.is_empty() {
         return Some("is no name of an attribute; write for example client_ip");
     }
@@ -328,6 +327,11 @@ fn what_is_wrong_with_attribute(name: &str) -> Option<&'static str> {
         }
         _ => None,
     }
+}
+
+/// Whether a byte may be part of a header's name.
+fn is_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
 /// Attributes that the doors fill in.

@@ -107,7 +107,7 @@ mod yaml;
 pub use address::{Cidr, CidrError};
 pub use descriptors::{Descriptors, Unit};
 pub use mistake::{Mistake, Mistakes, Place, Warning, WarningCode};
-pub use policy::{ExplainedValue, Explanation, Policy, Standing};
+pub use policy::{Caller, ExplainedValue, Explanation, KnownBy, Policy, Standing};
 pub use request::{Admission, Charge, Charges, ListEntry, Missing, Request, Scratch, Values};
 pub use rule::{Mode, OnStoreFailure, Per, Rule, Source};
 pub use schema::schema;

@@ -33,6 +33,7 @@
 //! The policy is replaced while requests are being decided with [`Limiter::replace_policy`]: one
 //! pointer swap, and what keys have consumed stays consumed.
 
+pub mod envoy;
 mod limiter;
 mod verdict;
 

@@ -5,15 +5,15 @@ use std::net::SocketAddr;
 use tollgate_core::Micros;
 
 use super::limit::time_in_full;
-use super::{Decoder, Document, Fields, TenantsDraft};
+use super::{Decoder, Document, Fields, TenantsDraft, is_token};
 use crate::address::Cidr;
 use crate::bounds::{
     IPV6_PREFIX_RANGE, MEMORY_BYTES_MIN, NAME_BYTES_MAX, STORE_TIMEOUT_MICROS_MAX, TENANT_BYTES_MAX,
 };
 use crate::mistake::{Span, WarningCode, quoted};
 use crate::settings::{
-    ClientIp, HeaderGeneration, Listen, Listener, MemoryStore, RedisServers, RedisStore, Store,
-    Tenants, Tls, Unknown,
+    Charging, ClientIp, DescriptorSettings, HeaderGeneration, Listen, Listener, MemoryStore,
+    RedisServers, RedisStore, ResponseHeaders, Store, Tenants, Tls, Unknown,
 };
 use crate::suggest::closest;
 use crate::yaml::{Kind, Node, Word};
@@ -28,7 +28,15 @@ pub(super) const SENTINEL_FIELDS: [&str; 2] = ["master", "nodes"];
 pub(super) const CLIENT_IP_FIELDS: [&str; 2] = ["trusted_proxies", "ipv6_prefix"];
 pub(super) const TENANTS_FIELDS: [&str; 3] = ["from", "file", "unknown"];
 pub(super) const UNKNOWN_FIELDS: [&str; 1] = ["tier"];
-pub(super) const DESCRIPTORS_FIELDS: [&str; 1] = ["path"];
+pub(super) const DESCRIPTORS_FIELDS: [&str; 7] = [
+    "path",
+    "shadow",
+    "quota",
+    "merge_domains",
+    "response_headers",
+    "dynamic_metadata",
+    "charging",
+];
 
 impl Decoder<'_, '_, '_> {
     pub(super) fn settings(&mut self, fields: &Fields<'_>, document: &mut Document) {
@@ -462,12 +470,74 @@ impl Decoder<'_, '_, '_> {
     }
 
     fn descriptors(&mut self, node: &Node) -> Option<DescriptorSettings> {
+        let defaults = DescriptorSettings::default();
         if !matches!(node.kind, Kind::Map(_)) {
-            return self.file(node, "", "descriptors");
+            let path = self.file(node, "", "descriptors")?;
+            return Some(DescriptorSettings { path, ..defaults });
         }
-        let fields = self.fields(node, "descriptors", &DESCRIPTORS_FIELDS)?;
-        let path = self.required(&fields, "descriptors", "path", "./envoy/")?;
-        self.file(path, "descriptors", "path")
+        let owner = "descriptors";
+        let fields = self.fields(node, owner, &DESCRIPTORS_FIELDS)?;
+        let mut is_set = |field: &str| {
+            let node = fields.get(field)?;
+            self.one_of(node, owner, field, &[("true", true), ("false", false)])
+        };
+        let shadow = is_set("shadow").unwrap_or(defaults.shadow);
+        let quota = is_set("quota").unwrap_or(defaults.quota);
+        let merge_domains = is_set("merge_domains").unwrap_or(defaults.merge_domains);
+        let dynamic_metadata = is_set("dynamic_metadata").unwrap_or(defaults.dynamic_metadata);
+        let response_headers =
+            fields.get("response_headers").and_then(|node| self.response_headers(node, owner));
+        let words = [
+            ("every", Charging::Every),
+            ("unless_over", Charging::UnlessOver),
+            ("all_or_nothing", Charging::AllOrNothing),
+        ];
+        let charging = fields.get("charging");
+        let charging = charging.and_then(|node| self.one_of(node, owner, "charging", &words));
+        let path = self.required(&fields, owner, "path", "./envoy/")?;
+        Some(DescriptorSettings {
+            path: self.file(path, owner, "path")?,
+            shadow,
+            quota,
+            merge_domains,
+            response_headers,
+            dynamic_metadata,
+            charging: charging.unwrap_or(defaults.charging),
+        })
+    }
+
+    fn response_headers(&mut self, node: &Node, owner: &str) -> Option<ResponseHeaders> {
+        let field = "response_headers";
+        let Kind::List(names) = &node.kind else {
+            let is_on = self.one_of(node, owner, field, &[("true", true), ("false", false)])?;
+            return is_on.then(ResponseHeaders::default);
+        };
+        let [limit, remaining, reset] = &names[..] else {
+            let sentence = format!(
+                "{field} has {} names; write three, as in \
+                 [RateLimit-Limit, RateLimit-Remaining, RateLimit-Reset]",
+                names.len()
+            );
+            self.mistake(node.span, owner, sentence);
+            return None;
+        };
+        let limit = self.header_name(limit, owner);
+        let remaining = self.header_name(remaining, owner);
+        let reset = self.header_name(reset, owner);
+        Some(ResponseHeaders { limit: limit?, remaining: remaining?, reset: reset? })
+    }
+
+    fn header_name(&mut self, node: &Node, owner: &str) -> Option<String> {
+        let text = self.text(node, owner, "a header's name")?;
+        if text.is_empty() || text.len() > NAME_BYTES_MAX || !text.bytes().all(is_token) {
+            let sentence = format!(
+                "{} is not a header's name; write for example RateLimit-Limit",
+                quoted(text)
+            );
+            self.mistake(node.span, owner, sentence);
+            return None;
+        }
+        Some(text.to_owned())
     }
 
     /// A stretch of time.

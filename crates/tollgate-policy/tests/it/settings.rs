@@ -37,7 +37,9 @@ fn the_policy_of_the_design_says_what_it_says() {
     );
     assert_eq!(tenants.unknown, Unknown::Tier("free".to_owned()));
     assert_eq!(settings.headers, [HeaderGeneration::Draft11, HeaderGeneration::XRateLimit]);
-    assert_eq!(settings.descriptors.as_deref(), Some("./envoy/"));
+    let descriptors = settings.descriptors.as_ref().unwrap();
+    assert_eq!(descriptors.path, "./envoy/");
+    assert_eq!(descriptors.response_headers, None);
 
     let names: Vec<&str> = policy.rules().iter().map(|rule| &**rule.name()).collect();
     assert_eq!(names, ["login", "api", "daily", "in-flight", "everyone"]);
