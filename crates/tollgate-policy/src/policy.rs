@@ -9,6 +9,7 @@ use crate::address::CountedText;
 use crate::attribute::{AttributeId, Attributes, Facts, is_secret};
 use crate::bounds::{POLICY_BYTES_MAX, TENANTS_BYTES_MAX};
 use crate::compile::{Changed, Compiled, Compiler};
+use crate::condition::HIDDEN;
 use crate::decode::{Decoder, Document, TenantsDraft};
 use crate::index::{self, Found};
 use crate::lint::Lint;
@@ -186,11 +187,8 @@ impl Policy {
     }
 
     fn bad_cost<'p, 'r>(&'p self, rule: &'p Rule, facts: &Facts<'r>) -> Admission<'p, 'r> {
-        let CostOf::Attribute(attribute) = &rule.details.cost else {
-            unreachable!("only what a request says can be no cost")
-        };
-        let value = facts.value(*attribute).unwrap_or_default();
-        Admission::BadCost { rule, attribute: self.attributes.name(*attribute), value }
+        let (id, value) = told_cost(rule, facts);
+        Admission::BadCost { rule, attribute: self.attributes.name(id), value }
     }
 
     /// For every rule whether it applies to a request, and why not if it does not.
@@ -210,6 +208,26 @@ impl Policy {
             Explanation { rule, rule_index, standing }
         };
         self.compiled.rules.iter().enumerate().map(explain).collect()
+    }
+
+    /// Whom a request is taken for.
+    pub fn caller<'p: 'r, 'r>(&'p self, request: &Request<'r>) -> Caller<'r> {
+        let Some(lookup) = &self.tenants else {
+            let sent = |wanted: &str| {
+                let mut sent = request.attributes.iter().filter(|(name, _)| *name == wanted);
+                sent.next().map(|(_, value)| *value)
+            };
+            return Caller {
+                tenant: sent("tenant"),
+                tier: sent("tier"),
+                known_by: KnownBy::Sender,
+            };
+        };
+        let mut facts = Facts::default();
+        self.learn(request, &mut facts);
+        let tenant = facts.value(lookup.tenant);
+        let known_by = if tenant.is_some() { KnownBy::TenantsFile } else { KnownBy::Nobody };
+        Caller { tenant, tier: facts.value(lookup.tier), known_by }
     }
 
     /// How much work finding the limits of a request is, in steps. For tests of the index: a
@@ -320,7 +338,7 @@ impl Policy {
                 Mode::Enforce => "the request is refused",
                 Mode::Shadow => "a limit in shadow skips it",
             };
-            return Err(format!("what it says it costs is not a cost: {so}"));
+            return Err(format!("{}: {so}", self.why_no_cost(rule, facts)));
         };
         let explained = values.iter().zip(rule.per.iter()).map(|(value, per)| {
             let source = &per.sources()[usize::from(value.source)];
@@ -331,10 +349,29 @@ impl Policy {
         Ok(Standing::Applies { limit, values: explained.collect(), cost })
     }
 
+    fn why_no_cost(&self, rule: &Rule, facts: &Facts<'_>) -> String {
+        let (id, value) = told_cost(rule, facts);
+        let value = if self.is_secret(id) {
+            HIDDEN.to_owned()
+        } else {
+            quoted(&String::from_utf8_lossy(value))
+        };
+        let name = self.attributes.name(id);
+        format!("its cost, {name}, is {value} and not a whole number from 0 to {}", u32::MAX)
+    }
+
     fn is_secret(&self, id: AttributeId) -> bool {
         let is_key = self.tenants.as_ref().is_some_and(|lookup| lookup.from == id);
         is_key || is_secret(self.attributes.name(id))
     }
+}
+
+/// What a request says it costs under a rule that cannot read it, and where it says so.
+fn told_cost<'r>(rule: &Rule, facts: &Facts<'r>) -> (AttributeId, &'r [u8]) {
+    let CostOf::Attribute(attribute) = &rule.details.cost else {
+        unreachable!("only what a request says can be no cost")
+    };
+    (*attribute, facts.value(*attribute).unwrap_or_default())
 }
 
 impl Owner<'_> {
@@ -344,6 +381,29 @@ impl Owner<'_> {
         let changed = self.changed.iter().find(|changed| changed.rule as usize == rule_index);
         changed.map_or_else(|| rule.limit.pick(facts), |changed| changed.limit) as usize
     }
+}
+
+/// Whom a request is taken for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Caller<'r> {
+    /// Its tenant, if it has one.
+    pub tenant: Option<&'r [u8]>,
+    /// Its tier, if it has one.
+    pub tier: Option<&'r [u8]>,
+    /// Who says so.
+    pub known_by: KnownBy,
+}
+
+/// Who says whose a request is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KnownBy {
+    /// The tenants file, where its key is.
+    TenantsFile,
+    /// Nobody: it carries no key of the tenants file, and its tier is what the policy gives to all
+    /// of those.
+    Nobody,
+    /// Whoever sent it: the policy has no tenants.
+    Sender,
 }
 
 /// What one rule says of a request.

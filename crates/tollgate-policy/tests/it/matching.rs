@@ -415,7 +415,22 @@ fn a_limit_in_shadow_is_skipped_where_the_cost_is_none() {
     assert_eq!(ask_api(&policy, &bad), "other 6/minute [] 1");
     assert_eq!(
         reasons(&policy, &bad, Missing::Skip),
-        ["what it says it costs is not a cost: a limit in shadow skips it", "6  1"]
+        [
+            "its cost, tokens, is \"many\" and not a whole number from 0 to 4294967295: a \
+             limit in shadow skips it",
+            "6  1"
+        ]
+    );
+}
+
+#[test]
+fn a_credential_that_is_taken_for_a_cost_is_not_repeated() {
+    let policy =
+        policy("limits: [{ name: it, rate: 5/minute, cost: { attribute: header:x-api-key } }]");
+    assert_eq!(
+        reasons(&policy, &[("header:x-api-key", b"S3CRET")], Missing::Skip),
+        ["its cost, header:x-api-key, is … and not a whole number from 0 to 4294967295: the \
+          request is refused"]
     );
 }
 
@@ -434,7 +449,8 @@ fn a_limit_that_does_not_apply_does_not_ask_for_a_cost() {
     }
     assert_eq!(
         reasons(&policy, &[bad], Missing::Shared),
-        ["what it says it costs is not a cost: the request is refused"]
+        ["its cost, tokens, is \"many\" and not a whole number from 0 to 4294967295: the \
+             request is refused"]
     );
 }
 
@@ -547,7 +563,8 @@ limits:
             "method is \"GET\", and POST is asked for",
             "header:x-beta is …, and […, …] is asked for",
             "the request has no user, which it counts by",
-            "what it says it costs is not a cost: the request is refused",
+            "its cost, tokens, is \"many\" and not a whole number from 0 to 4294967295: the \
+             request is refused",
         ]
     );
     let attributes: [(&str, &[u8]); 3] =

@@ -1,7 +1,7 @@
 //! Whose request it is, and what that changes.
 
 use tollgate_core::Cost;
-use tollgate_policy::{Admission, Missing, Policy, Request, Scratch};
+use tollgate_policy::{Admission, Caller, KnownBy, Missing, Policy, Request, Scratch};
 
 use crate::{ask_api, ask_http, policy, policy_with};
 
@@ -207,4 +207,26 @@ fn thousands_of_keys_are_all_found() {
         let expected = format!("api 600/minute [t{}] 1", number / 2);
         assert_eq!(ask_http(&policy, &with_key(&format!("key-{number}"))), expected);
     }
+}
+
+#[test]
+fn whom_a_request_is_taken_for_is_told() {
+    let check = |policy: &Policy, attributes: &[(&str, &[u8])], tenant, tier, known_by| {
+        let (tenant, tier) = (Option::map(tenant, str::as_bytes), Option::map(tier, str::as_bytes));
+        let caller = policy.caller(&Request::new(attributes));
+        assert_eq!(caller, Caller { tenant, tier, known_by });
+    };
+    let claimed = [("tenant", b"acme" as &[u8]), ("tier", b"pro")];
+    let free = policy_with(&(section("{ tier: free }") + LIMIT), KEYS);
+    let by_file = KnownBy::TenantsFile;
+    check(&free, &with_key("key-of-acme"), Some("acme"), Some("pro"), by_file);
+    check(&free, &with_key("key-of-initech"), Some("initech"), Some("free"), by_file);
+    check(&free, &with_key("a-guess"), None, Some("free"), KnownBy::Nobody);
+    check(&free, &claimed, None, Some("free"), KnownBy::Nobody);
+    let refused = policy_with(&(section("refuse") + LIMIT), KEYS);
+    check(&refused, &with_key("key-of-initech"), Some("initech"), None, by_file);
+    check(&refused, &[], None, None, KnownBy::Nobody);
+    let none = policy("limits: [{ name: api, rate: 5/minute }]");
+    check(&none, &claimed, Some("acme"), Some("pro"), KnownBy::Sender);
+    check(&none, &[], None, None, KnownBy::Sender);
 }
