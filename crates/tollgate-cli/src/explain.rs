@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 use tollgate::{Answer, Clock, Limiter, MemoryStore, Missing, Outcome, Request, Ruling, Verdict};
 use tollgate_core::{Algorithm, Cost, Micros};
-use tollgate_policy::{Explanation, Policy, Standing};
+use tollgate_policy::{Caller, Explanation, KnownBy, Policy, Standing};
 
 use crate::output::{self, Failure, Format, Palette, Tone};
 use crate::policy_file;
@@ -33,7 +33,7 @@ pub(crate) struct Arguments {
     #[arg(value_name = "NAME=VALUE")]
     attributes: Vec<String>,
     /// What the request costs
-    #[arg(long, default_value = "1")]
+    #[arg(long, default_value = "1", allow_negative_numbers = true)]
     cost: Cost,
     /// Which way the request comes in
     #[arg(long, value_enum, default_value_t)]
@@ -50,6 +50,13 @@ enum Door {
     Api,
     /// From a client over HTTP: all who lack it are counted together
     Http,
+}
+
+/// Whom the request is taken for.
+struct Taken {
+    tenant: Option<String>,
+    tier: Option<String>,
+    known_by: KnownBy,
 }
 
 /// One limit and what there is to say of it.
@@ -82,8 +89,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         .attributes
         .iter()
         .map(|pair| {
-            let (name, value) = pair.split_once('=').ok_or_else(|| not_a_pair(pair))?;
-            Ok((as_doors_call_it(name), value.as_bytes()))
+            let named = pair.split_once('=').filter(|(name, _)| !name.is_empty());
+            let (name, value) = named.ok_or_else(|| not_a_pair(pair))?;
+            Ok((as_doors_call_it(name), as_doors_hand_it_on(name, value).as_bytes()))
         })
         .collect::<Result<Vec<(String, &[u8])>, Failure>>()?;
     let attributes: Vec<(&str, &[u8])> =
@@ -95,10 +103,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let request = Request { attributes: &attributes, cost: arguments.cost, missing };
     let limiter = limiter_of(policy)?;
     let verdict = limiter.check(&request);
-    let lines = limiter.with_policy(|policy| explained(policy, &limiter, &request, &verdict));
+    let (caller, lines) = limiter.with_policy(|policy| {
+        let caller = taken_for(policy, &request);
+        (caller, explained(policy, &limiter, &request, &verdict))
+    });
     match arguments.output {
-        Format::Text => output::data(in_words(&lines, &verdict)),
-        Format::Json => output::data(format!("{:#}\n", in_json(&lines, &verdict))),
+        Format::Text => output::data(in_words(&caller, &lines, &verdict)),
+        Format::Json => output::data(format!("{:#}\n", in_json(&caller, &lines, &verdict))),
     }
 }
 
@@ -115,10 +126,22 @@ fn as_doors_call_it(name: &str) -> String {
     }
 }
 
+/// A path is matched without its query, which people leave on when they paste one.
+fn as_doors_hand_it_on<'v>(name: &str, value: &'v str) -> &'v str {
+    let query = value.find('?').filter(|_| name == "path");
+    query.map_or(value, |query| &value[..query])
+}
+
 fn limiter_of(policy: Policy) -> Result<Limiter, Failure> {
     let failed = |error: &dyn std::error::Error| Failure::Failed(error.to_string());
     let store = MemoryStore::new(Clock::system()).map_err(|error| failed(&error))?;
     Limiter::new(policy, Arc::new(store)).map_err(|error| failed(&error))
+}
+
+fn taken_for(policy: &Policy, request: &Request<'_>) -> Taken {
+    let Caller { tenant, tier, known_by } = policy.caller(request);
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Taken { tenant: tenant.map(text), tier: tier.map(text), known_by }
 }
 
 fn explained(
@@ -190,10 +213,10 @@ fn sentence(answer: &Answer<'_>) -> String {
     format!("{outcome}, {} of {} left{shadow}", decision.remaining, decision.limit)
 }
 
-fn in_words(lines: &[Line], verdict: &Verdict) -> String {
+fn in_words(caller: &Taken, lines: &[Line], verdict: &Verdict) -> String {
     let palette = Palette::of_stdout();
     let width = lines.iter().map(|line| line.name.chars().count()).max().unwrap_or(0);
-    let mut text = String::new();
+    let mut text = caller_in_words(caller);
     for line in lines {
         let name = palette.paint(Tone::Strong, &format!("{:width$}", line.name));
         match &line.told {
@@ -217,6 +240,24 @@ fn in_words(lines: &[Line], verdict: &Verdict) -> String {
     text + &format!("{}\n", palette.paint(tone, &ruling_in_words(verdict)))
 }
 
+/// A line of its own, unless nobody spoke of tenants.
+fn caller_in_words(caller: &Taken) -> String {
+    let called = |what: &str, name: &Option<String>| match name {
+        Some(name) => format!("{what} {}", output::visible(name)),
+        None => format!("no {what}"),
+    };
+    let by = match caller.known_by {
+        KnownBy::TenantsFile => "by its key in the tenants file",
+        KnownBy::Nobody => "as all without a key of the tenants file",
+        KnownBy::Sender if caller.tenant.is_none() && caller.tier.is_none() => {
+            return String::new();
+        }
+        KnownBy::Sender => "as sent",
+    };
+    let (tenant, tier) = (called("tenant", &caller.tenant), called("tier", &caller.tier));
+    format!("caller: {tenant}, {tier}, {by}\n")
+}
+
 fn ruling_in_words(verdict: &Verdict) -> String {
     let ruling = match verdict.ruling() {
         Ruling::Allowed if verdict.answers().len() == 0 => "allowed: no limit applies",
@@ -226,12 +267,12 @@ fn ruling_in_words(verdict: &Verdict) -> String {
         Ruling::Exempt => "allowed: the request is on the exempt list",
         Ruling::Blocked => "denied: the request is on the deny list",
         Ruling::UnknownKey => "denied: its API key is unknown",
-        Ruling::BadCost => "denied: what it says it costs is not a cost",
+        Ruling::BadCost => "denied: what it says it costs is not a whole number",
     };
     format!("verdict: {ruling}")
 }
 
-fn in_json(lines: &[Line], verdict: &Verdict) -> Value {
+fn in_json(caller: &Taken, lines: &[Line], verdict: &Verdict) -> Value {
     let line = |line: &Line| match &line.told {
         Told::Applies { said, note, .. } => {
             let key = said.as_ref().map(|said| &said.key);
@@ -250,6 +291,8 @@ fn in_json(lines: &[Line], verdict: &Verdict) -> Value {
         "ruling": ruling_name(verdict.ruling()),
         "retry_after_ms": verdict.retry_after().map(Micros::as_millis_up),
         "delay_ms": verdict.delay().as_millis_up(),
+        "tenant": caller.tenant,
+        "tier": caller.tier,
         "limits": lines.iter().map(line).collect::<Vec<Value>>(),
     })
 }

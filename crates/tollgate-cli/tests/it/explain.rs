@@ -52,6 +52,8 @@ fn json_has_the_same_figures_as_an_answer_over_http() {
             "ruling": "allowed",
             "retry_after_ms": null,
             "delay_ms": 0,
+            "tenant": null,
+            "tier": null,
             "limits": [
                 {
                     "name": "login",
@@ -118,12 +120,17 @@ fn a_cost_above_the_limit_is_told_as_one_that_no_wait_helps() {
 fn a_cost_that_is_none_is_told_and_no_limit_claims_to_have_decided() {
     let request = ["path=/v1/chat/completions", "tenant=acme", "tokens=1e9"];
     let text = explained("llm-tokens.yaml", &request);
-    assert!(text.starts_with("tokens     does not apply: "), "{text}");
     assert!(
-        text.contains("is not a cost: the request is refused\nrequests   500/minute, "),
+        text.contains(
+            "tokens     does not apply: its cost, tokens, is \"1e9\" and not a whole number from 0 \
+             to 4294967295: the request is refused\nrequests   500/minute, "
+        ),
         "{text}"
     );
-    assert!(text.ends_with("verdict: denied: what it says it costs is not a cost\n"), "{text}");
+    assert!(
+        text.ends_with("verdict: denied: what it says it costs is not a whole number\n"),
+        "{text}"
+    );
     assert!(!text.contains("allowed") && !text.contains("key "), "{text}");
 }
 
@@ -175,6 +182,54 @@ fn the_tenant_of_a_key_is_found_and_its_override_applied() {
     let text = explained("four-layers.yaml", &[&request[..], &[key]].concat());
     assert!(text.contains("9000/minute, 300 at once, token_bucket\n"), "{text}");
     assert!(text.contains("key tier:globex\n"), "{text}");
+}
+
+#[test]
+fn whom_the_caller_is_taken_for_is_said() {
+    let check = |policy: &str, request: &[&str], line: &str, tenant: Value, tier: Value| {
+        let text = explained(policy, request);
+        assert_eq!(text.lines().next(), Some(line));
+        let text = explained(policy, &[&["--output", "json"], request].concat());
+        let json: Value = serde_json::from_str(&text).expect("the output is JSON");
+        assert_eq!((&json["tenant"], &json["tier"]), (&tenant, &tier), "{line}");
+    };
+    check(
+        "four-layers.yaml",
+        &["header:x-api-key=key-of-globex"],
+        "caller: tenant globex, tier enterprise, by its key in the tenants file",
+        json!("globex"),
+        json!("enterprise"),
+    );
+    check(
+        "four-layers.yaml",
+        &["header:x-api-key=a-guess", "tenant=globex"],
+        "caller: no tenant, tier free, as all without a key of the tenants file",
+        Value::Null,
+        json!("free"),
+    );
+    check(
+        "usage-plans.yaml",
+        &[],
+        "caller: no tenant, no tier, as all without a key of the tenants file",
+        Value::Null,
+        Value::Null,
+    );
+    check(
+        "llm-tokens.yaml",
+        &["tenant=ac\u{1b}me"],
+        "caller: tenant ac\\u{1b}me, no tier, as sent",
+        json!("ac\u{1b}me"),
+        Value::Null,
+    );
+}
+
+#[test]
+fn a_path_is_matched_without_its_query() {
+    let policy = "limits: [{name: a, when: {path: /a}, per: [path, query:b], rate: 5/minute}]";
+    for path in ["path=/a", "path=/a?b=1", "path=/a?b=/c?d"] {
+        let key = &json_of(policy, &[path, "query:b=2?"])["limits"][0]["key"];
+        assert_eq!(key, "a:%2Fa:2%3F", "{path}");
+    }
 }
 
 #[test]
@@ -283,8 +338,10 @@ fn what_cannot_be_asked_is_a_mistake_in_usage() {
     };
     check(&["user=1"], "--config <FILE>");
     check(&["-c", &policy, "user"], "\"user\" is not NAME=VALUE; write for example path=/login");
+    check(&["-c", &policy, "=x"], "\"=x\" is not NAME=VALUE; write for example path=/login");
     check(&["-c", &policy, "--door", "window"], "window");
     for cost in ["-1", "1.5", "NaN", "1e400", "0x10", "18446744073709551615", ""] {
         check(&["-c", &policy, &format!("--cost={cost}")], "is not a whole number");
+        check(&["-c", &policy, "--cost", cost], "is not a whole number");
     }
 }
