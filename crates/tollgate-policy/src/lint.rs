@@ -191,12 +191,15 @@ impl Lint<'_, '_> {
             return;
         }
         let (owner, doors) = (limit.owner(), doors.join(", "));
+        // Who wrote no door would look for them in vain.
+        let why = if listen.is_written { "" } else { "; both are open unless listen is written" };
         let sentence = match code {
             WarningCode::OnlyMeters => format!(
-                "{owner} cannot hold requests at these doors, only say for how long to: {doors}"
+                "{owner} cannot hold requests at these doors, only say for how long to: {doors}{why}"
             ),
             _ => format!(
-                "{owner} is skipped at these doors, which never learn when a request ends: {doors}"
+                "{owner} is skipped at these doors, which never learn when a request ends: \
+                 {doors}{why}"
             ),
         };
         self.warn(limit.name.span, code, sentence);

@@ -180,6 +180,36 @@ fn who_is_always_denied_is_said() {
 }
 
 #[test]
+fn only_doors_that_are_open_are_warned_of() {
+    let check = |listen: &str, sentences: &[&str]| {
+        let limits = "limits: [{ name: slots, concurrency: 5 }, \
+                      { name: leaky, rate: 5/minute, algorithm: leaky_bucket }]";
+        let policy = crate::policy(&format!("{listen}\n{limits}\n"));
+        let told = policy.warnings().iter().map(tollgate_policy::Warning::sentence);
+        assert_eq!(told.collect::<Vec<_>>(), sentences, "{listen}");
+    };
+    check("listen: {}", &[]);
+    check("listen: { admin: 127.0.0.1:8082 }", &[]);
+    check(
+        "listen: { http: 127.0.0.1:8080 }",
+        &[
+            "limit \"slots\" is skipped at these doors, which never learn when a request ends: http \
+             (forward-auth)",
+            "limit \"leaky\" cannot hold requests at these doors, only say for how long to: http",
+        ],
+    );
+    check(
+        "",
+        &[
+            "limit \"slots\" is skipped at these doors, which never learn when a request ends: http \
+             (forward-auth), grpc; both are open unless listen is written",
+            "limit \"leaky\" cannot hold requests at these doors, only say for how long to: http, \
+             grpc; both are open unless listen is written",
+        ],
+    );
+}
+
+#[test]
 fn what_a_tier_without_an_entry_gets_is_said() {
     let text = "\
 tenants: { from: header:x-api-key, file: t, unknown: { tier: free } }
