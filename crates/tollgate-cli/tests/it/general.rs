@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Stdio;
 
-use crate::{command, example, tollgate};
+use crate::{Folder, command, example, tollgate};
 
 const COMMANDS: [&str; 7] =
     ["validate", "explain", "schema", "compare", "choose", "completions", "man"];
@@ -58,6 +58,7 @@ fn the_manual_names_every_command() {
     let run = tollgate(&["man"]);
     assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""));
     assert!(run.stdout.contains(".TH tollgate 1"), "{}", run.stdout);
+    check_examples(&run.stdout);
     for name in COMMANDS {
         assert!(run.stdout.contains(&format!("tollgate\\-{name}(1)")), "{name} is not in it");
     }
@@ -65,18 +66,23 @@ fn the_manual_names_every_command() {
 
 #[test]
 fn the_manual_has_a_page_for_each_command_in_a_folder() {
-    let folder = std::env::temp_dir().join(format!("tollgate-man-{}", std::process::id()));
-    fs::create_dir(&folder).unwrap();
-    let run = tollgate(&["man", "--dir", folder.to_str().unwrap()]);
-    let pages: Vec<bool> = COMMANDS
-        .iter()
-        .map(|name| folder.join(format!("tollgate-{name}.1")).is_file())
-        .chain([folder.join("tollgate.1").is_file()])
-        .collect();
-    fs::remove_dir_all(&folder).unwrap();
-    assert_eq!((run.code, run.stdout.as_str()), (Some(0), ""));
-    assert_eq!(pages, [true; COMMANDS.len() + 1]);
-    assert_eq!(tollgate(&["man", "--dir", folder.to_str().unwrap()]).code, Some(1));
+    let folder = Folder::new();
+    let run = tollgate(&["man", "--dir", &folder.path("")]);
+    assert_eq!((run.code, run.stdout.as_str(), run.stderr.as_str()), (Some(0), "", ""));
+    let pages = COMMANDS.map(|name| format!("tollgate-{name}.1"));
+    for page in pages.iter().map(String::as_str).chain(["tollgate.1"]) {
+        let text = fs::read_to_string(folder.path(page)).expect("there is such a page");
+        check_examples(&text);
+    }
+    assert_eq!(fs::read_dir(&folder.0).unwrap().count(), COMMANDS.len() + 1);
+    let run = tollgate(&["man", "--dir", &folder.path("missing")]);
+    assert_eq!((run.code, run.stdout.as_str()), (Some(1), ""));
+    assert!(run.stderr.starts_with("error: cannot write pages into "), "{}", run.stderr);
+}
+
+fn check_examples(page: &str) {
+    assert!(page.contains("\n.SH EXAMPLES\n  tollgate "), "{page}");
+    assert!(!page.contains("EXTRA"), "{page}");
 }
 
 #[test]
