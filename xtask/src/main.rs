@@ -59,6 +59,11 @@ impl Request {
     fn parse(arguments: &[String]) -> Option<Self> {
         let (command, rest) = arguments.split_first()?;
         let words: Vec<&str> = rest.iter().map(String::as_str).collect();
+        // What follows `--` is for others, be it a cry for help.
+        let mut ours = words.iter().take_while(|word| **word != "--");
+        if ours.any(|word| matches!(*word, "--help" | "-h")) {
+            return Some(Self::Help);
+        }
         match (command.as_str(), words.as_slice()) {
             ("help" | "--help" | "-h", []) => Some(Self::Help),
             ("test", _) => Some(Self::Test(rest.to_vec())),
@@ -67,7 +72,7 @@ impl Request {
             ("bench", []) => Some(Self::BenchEverything),
             ("bench", ["decide"]) => Some(Self::CountInstructions),
             ("bench", ["decide", "--check"]) => Some(Self::CheckInstructions),
-            ("bench", ["decide", ..] | ["--help" | "-h", ..]) => None,
+            ("bench", ["decide", ..]) => None,
             ("bench", _) => Some(Self::BenchPeers(without_separator(rest))),
             ("fuzz", [target]) => Self::fuzz(target, "60"),
             ("fuzz", [target, seconds]) => Self::fuzz(target, seconds),
@@ -127,6 +132,7 @@ mod tests {
     #[test]
     fn every_command_is_understood() {
         check("help", &Some(Request::Help));
+        check("--help", &Some(Request::Help));
         check("test", &Some(Request::Test(vec![])));
         check("tidy", &Some(Request::Tidy));
         check("ci", &Some(Request::Ci));
@@ -148,6 +154,16 @@ mod tests {
     }
 
     #[test]
+    fn every_command_can_be_asked_for_help() {
+        for command in ["test", "tidy", "ci", "bench", "bench decide", "fuzz", "test -p xtask"] {
+            check(&format!("{command} --help"), &Some(Request::Help));
+            check(&format!("{command} -h"), &Some(Request::Help));
+        }
+        check("test -- --help", &Some(Request::Test(words("-- --help"))));
+        check("bench store -- --help", &Some(Request::BenchPeers(words("store --help"))));
+    }
+
+    #[test]
     fn anything_else_gets_the_usage() {
         for line in [
             "",
@@ -158,6 +174,7 @@ mod tests {
             "fuzz",
             "fuzz kye",
             "help me",
+            "fuzz key -- --help",
         ] {
             check(line, &None);
         }
