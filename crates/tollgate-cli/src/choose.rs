@@ -238,10 +238,10 @@ impl FromStr for Name {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-.:".contains(c);
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-.~:".contains(c);
         if text.is_empty() || !text.chars().all(is_plain) {
             return Err(format!(
-                "{text:?} is not a name; write letters, digits and _ - . : such as api or \
+                "{text:?} is not a name; write letters, digits and _ - . ~ : such as api or \
                  header:x-api-key"
             ));
         }

@@ -1,6 +1,8 @@
 //! `tollgate choose`
 
-use crate::{tollgate, tollgate_reading};
+use serde_json::Value;
+
+use crate::{Folder, tollgate, tollgate_reading};
 
 fn check(arguments: &[&str], input: &str, policy: &str, reason: &str) {
     let run = tollgate_reading(&[&["choose"], arguments].concat(), input);
@@ -76,6 +78,30 @@ fn a_name_that_yaml_would_misread_is_quoted() {
         "limits:\n  - name: \"no\"\n    per: [tenant]\n    concurrency: 3\n",
         "concurrency",
     );
+}
+
+#[test]
+fn the_limit_can_be_pasted_below_those_of_a_policy() {
+    let check = |arguments: &[&str], name: &str, per: &str, rate: Option<&str>| {
+        let named = [&["choose", "--name", name, "--per", per], arguments].concat();
+        let chosen = tollgate(&named);
+        assert_eq!(chosen.code, Some(0), "{}", chosen.stderr);
+        let limit = chosen.stdout.strip_prefix("limits:\n").expect("it is a policy");
+        let policy = format!("limits:\n  - name: before\n    rate: 1/second\n{limit}");
+        let folder = Folder::with(&[("policy.yaml", &policy)]);
+        let said = format!("{per}=it");
+        let run = folder.tollgate(&["explain", "-c", "policy.yaml", "--output", "json", &said]);
+        assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{policy}");
+        let told: Value = serde_json::from_str(&run.stdout).expect("the output is JSON");
+        let limit = &told["limits"][1];
+        assert_eq!((limit["name"].as_str(), limit["rate"].as_str()), (Some(name), rate));
+        let key = limit["key"].as_str().expect("it applies");
+        assert!(key.starts_with(&format!("{name}:")), "{key}");
+    };
+    check(&["--concurrency", "10"], "in-flight", "tenant", None);
+    check(&["--rate", "5/2 weeks", "--exact", "yes"], "null", "header:x-user", Some("5/14d"));
+    check(&["--rate", "60/m", "--exact", "no", "--fragile", "yes"], "a~b", "no", Some("60/minute"));
+    check(&[&["--rate", "1/1500ms"], &ALL_NO[..]].concat(), "1.5", "a:b", Some("1/1500ms"));
 }
 
 fn check_refused(arguments: &[&str], input: &str, sentence: &str) {
