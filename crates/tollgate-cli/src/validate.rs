@@ -1,5 +1,7 @@
 //! `tollgate validate`: every mistake in a policy, and what is probably not meant.
 
+use std::collections::HashMap;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -16,7 +18,7 @@ Examples:
 
 /// Check policies: every mistake at once, with its place and what would be right
 ///
-/// Files that a policy names are looked for beside it. Ends with 1 if a policy has a mistake or
+/// Files that a policy names are looked for beside it, and may be given as well. Ends with 1 if a policy has a mistake or
 /// cannot be read; warnings alone do not fail.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -29,21 +31,32 @@ pub(crate) struct Arguments {
     output: Format,
 }
 
+/// What became of one of the files.
+enum Checked {
+    Policy(Result<Policy, NoPolicy>),
+    /// It is no policy, but the tenants file of this one, which is valid, so it is too.
+    TenantsOf(PathBuf),
+}
+
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let mut reports = Vec::new();
-    let mut wrong = Vec::new();
-    for file in &arguments.files {
-        let policy = policy_file::read(file);
-        match arguments.output {
-            Format::Text => output::data(in_words(file, &policy))?,
-            Format::Json => reports.push(in_json(file, &policy)),
+    let checked = check(&arguments.files);
+    let files = arguments.files.iter().zip(&checked);
+    match arguments.output {
+        Format::Text => {
+            output::data(files.map(|(file, checked)| in_words(file, checked)).collect::<String>())?;
         }
-        wrong.extend(policy.err());
+        Format::Json => {
+            let reports = files.map(|(file, checked)| in_json(file, checked)).collect();
+            output::data(format!("{:#}\n", Value::Array(reports)))?;
+        }
     }
-    if arguments.output == Format::Json {
-        output::data(format!("{:#}\n", Value::Array(reports)))?;
-    }
-    let sentence = match (&wrong[..], arguments.files.len()) {
+    let policies = checked.iter().filter_map(|checked| match checked {
+        Checked::Policy(policy) => Some(policy),
+        Checked::TenantsOf(_) => None,
+    });
+    let wrong: Vec<&NoPolicy> =
+        policies.clone().filter_map(|policy| policy.as_ref().err()).collect();
+    let sentence = match (&wrong[..], policies.count()) {
         ([], _) => return Ok(()),
         ([NoPolicy::Mistakes(_)], 1) => "the policy has mistakes".to_owned(),
         ([NoPolicy::Unreadable(_)], 1) => "the policy cannot be read".to_owned(),
@@ -52,11 +65,35 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     Err(Failure::Failed(sentence))
 }
 
-fn in_words(file: &Path, policy: &Result<Policy, NoPolicy>) -> String {
-    let text = match policy {
-        Ok(policy) => valid_in_words(file, policy),
-        Err(NoPolicy::Mistakes(mistakes)) => mistakes.to_string(),
-        Err(NoPolicy::Unreadable(why)) => format!("{}: cannot be read: {why}", file.display()),
+/// Checks every file. Whoever gives a folder's files gives tenants files among them, and those were
+/// checked with the policies that name them.
+fn check(files: &[PathBuf]) -> Vec<Checked> {
+    let policies: Vec<_> = files.iter().map(|file| policy_file::read(file)).collect();
+    let named = files.iter().zip(&policies).filter_map(|(file, policy)| {
+        let tenants = policy.as_ref().ok()?.settings().tenants.as_ref()?;
+        Some((fs::canonicalize(file.with_file_name(&tenants.file)).ok()?, file.clone()))
+    });
+    let named: HashMap<PathBuf, PathBuf> = named.collect();
+    let checked = files.iter().zip(policies).map(|(file, policy)| {
+        let place = fs::canonicalize(file).ok();
+        match place.and_then(|place| named.get(&place)) {
+            Some(by) => Checked::TenantsOf(by.clone()),
+            None => Checked::Policy(policy),
+        }
+    });
+    checked.collect()
+}
+
+fn in_words(file: &Path, checked: &Checked) -> String {
+    let text = match checked {
+        Checked::Policy(Ok(policy)) => valid_in_words(file, policy),
+        Checked::Policy(Err(NoPolicy::Mistakes(mistakes))) => mistakes.to_string(),
+        Checked::Policy(Err(NoPolicy::Unreadable(why))) => {
+            format!("{}: cannot be read: {why}", file.display())
+        }
+        Checked::TenantsOf(policy) => {
+            format!("{}: valid, the tenants file of {}", file.display(), policy.display())
+        }
     };
     text.lines().map(|line| output::visible(line) + "\n").collect()
 }
@@ -83,7 +120,7 @@ fn counted(count: usize, what: &str) -> String {
     if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
-fn in_json(file: &Path, policy: &Result<Policy, NoPolicy>) -> Value {
+fn in_json(file: &Path, checked: &Checked) -> Value {
     let at =
         |place: &Place| json!({"file": place.file, "line": place.line, "column": place.column});
     let mistake =
@@ -95,14 +132,15 @@ fn in_json(file: &Path, policy: &Result<Policy, NoPolicy>) -> Value {
             "message": warning.sentence(),
         })
     };
-    let (unreadable, mistakes, warnings) = match policy {
-        Ok(policy) => (None, None, policy.warnings()),
-        Err(NoPolicy::Mistakes(mistakes)) => (None, Some(mistakes), &[][..]),
-        Err(NoPolicy::Unreadable(why)) => (Some(why), None, &[][..]),
+    let (unreadable, mistakes, warnings) = match checked {
+        Checked::Policy(Ok(policy)) => (None, None, policy.warnings()),
+        Checked::Policy(Err(NoPolicy::Mistakes(mistakes))) => (None, Some(mistakes), &[][..]),
+        Checked::Policy(Err(NoPolicy::Unreadable(why))) => (Some(why), None, &[][..]),
+        Checked::TenantsOf(_) => (None, None, &[][..]),
     };
     json!({
         "file": file.display().to_string(),
-        "valid": policy.is_ok(),
+        "valid": unreadable.is_none() && mistakes.is_none(),
         "unreadable": unreadable,
         "mistakes": mistakes.into_iter().flatten().map(mistake).collect::<Vec<Value>>(),
         "more_mistakes": mistakes.map_or(0, Mistakes::untold),

@@ -232,15 +232,42 @@ fn without_a_file_or_with_an_unknown_option_it_is_a_mistake_in_usage() {
 }
 
 #[test]
-fn every_example_policy_is_valid_without_mistakes() {
-    for file in fs::read_dir(example("")).unwrap() {
-        let file = file.unwrap().file_name().into_string().unwrap();
-        if file.ends_with("tenants.yaml") {
-            continue;
-        }
-        let run = tollgate(&["validate", &example(&file)]);
-        assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{}", run.stdout);
+fn the_files_of_the_examples_can_be_given_all_at_once() {
+    let files = fs::read_dir(example("")).unwrap().map(|file| file.unwrap().file_name());
+    let mut files: Vec<String> =
+        files.map(|file| example(file.to_str().expect("names here are text"))).collect();
+    files.sort();
+    let files: Vec<&str> = files.iter().map(String::as_str).collect();
+    let run = tollgate(&[&["validate"], &files[..]].concat());
+    assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{}", run.stdout);
+    for file in files {
+        assert!(run.stdout.contains(&format!("{file}: valid, ")), "{}", run.stdout);
     }
+}
+
+#[test]
+fn a_tenants_file_is_checked_with_the_policy_that_names_it() {
+    let policy = "tenants: {from: header:x-api-key, file: keys.yaml, unknown: refuse}\n\
+                  limits: [{name: api, per: [tenant], rate: 5/minute}]\n";
+    let keys = "keys: {key-of-acme: {tenant: acme}}\n";
+    let folder = Folder::with(&[("policy.yaml", policy), ("keys.yaml", keys), ("bad.yaml", BAD)]);
+    let check = |files: &[&str], code: i32, told: &str, stderr: &str| {
+        let run = folder.tollgate(&[&["validate"], files].concat());
+        assert!(run.stdout.contains(told), "{}", run.stdout);
+        assert_eq!((run.code, run.stderr.as_str()), (Some(code), stderr), "{}", run.stdout);
+    };
+    let said = "keys.yaml: valid, the tenants file of policy.yaml\n";
+    check(&["keys.yaml", "policy.yaml"], 0, said, "");
+    check(&["policy.yaml", "./keys.yaml"], 0, said, "");
+    let stderr = "error: 1 of 2 policies are not valid\n";
+    check(&["policy.yaml", "keys.yaml", "bad.yaml"], 1, said, stderr);
+    let said = "keys.yaml:1:1: this is a tenants file; name it under tenants.file of a policy\n";
+    check(&["keys.yaml"], 1, said, "error: the policy has mistakes\n");
+    let (code, reports) = json_of(&folder, &["keys.yaml", "policy.yaml"]);
+    assert_eq!((code, &reports[0]["valid"]), (Some(0), &json!(true)));
+    folder.write("keys.yaml", "keys: {key-of-acme: {tennant: acme}}\n");
+    let stderr = "error: 2 of 2 policies are not valid\n";
+    check(&["policy.yaml", "keys.yaml"], 1, "keys.yaml:1:", stderr);
 }
 
 /// Every way through the questions of `tollgate choose`, as lines of answers.
