@@ -33,7 +33,8 @@ pub(crate) struct Arguments {
 
 /// What became of one of the files.
 enum Checked {
-    Policy(Result<Policy, NoPolicy>),
+    Valid(Box<Policy>),
+    Wrong(NoPolicy),
     /// It is no policy, but the tenants file of this one, which is valid, so it is too.
     TenantsOf(PathBuf),
 }
@@ -50,13 +51,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
             output::data(format!("{:#}\n", Value::Array(reports)))?;
         }
     }
-    let policies = checked.iter().filter_map(|checked| match checked {
-        Checked::Policy(policy) => Some(policy),
-        Checked::TenantsOf(_) => None,
+    let is_policy = |checked: &&Checked| !matches!(checked, Checked::TenantsOf(_));
+    let policies = checked.iter().filter(is_policy).count();
+    let wrong = checked.iter().filter_map(|checked| match checked {
+        Checked::Wrong(why) => Some(why),
+        Checked::Valid(_) | Checked::TenantsOf(_) => None,
     });
-    let wrong: Vec<&NoPolicy> =
-        policies.clone().filter_map(|policy| policy.as_ref().err()).collect();
-    let sentence = match (&wrong[..], policies.count()) {
+    let sentence = match (&wrong.collect::<Vec<&NoPolicy>>()[..], policies) {
         ([], _) => return Ok(()),
         ([NoPolicy::Mistakes(_)], 1) => "the policy has mistakes".to_owned(),
         ([NoPolicy::Unreadable(_)], 1) => "the policy cannot be read".to_owned(),
@@ -76,9 +77,10 @@ fn check(files: &[PathBuf]) -> Vec<Checked> {
     let named: HashMap<PathBuf, PathBuf> = named.collect();
     let checked = files.iter().zip(policies).map(|(file, policy)| {
         let place = fs::canonicalize(file).ok();
-        match place.and_then(|place| named.get(&place)) {
-            Some(by) => Checked::TenantsOf(by.clone()),
-            None => Checked::Policy(policy),
+        match (place.and_then(|place| named.get(&place)), policy) {
+            (Some(by), _) => Checked::TenantsOf(by.clone()),
+            (None, Ok(policy)) => Checked::Valid(Box::new(policy)),
+            (None, Err(why)) => Checked::Wrong(why),
         }
     });
     checked.collect()
@@ -86,9 +88,9 @@ fn check(files: &[PathBuf]) -> Vec<Checked> {
 
 fn in_words(file: &Path, checked: &Checked) -> String {
     let text = match checked {
-        Checked::Policy(Ok(policy)) => valid_in_words(file, policy),
-        Checked::Policy(Err(NoPolicy::Mistakes(mistakes))) => mistakes.to_string(),
-        Checked::Policy(Err(NoPolicy::Unreadable(why))) => {
+        Checked::Valid(policy) => valid_in_words(file, policy),
+        Checked::Wrong(NoPolicy::Mistakes(mistakes)) => mistakes.to_string(),
+        Checked::Wrong(NoPolicy::Unreadable(why)) => {
             format!("{}: cannot be read: {why}", file.display())
         }
         Checked::TenantsOf(policy) => {
@@ -133,9 +135,9 @@ fn in_json(file: &Path, checked: &Checked) -> Value {
         })
     };
     let (unreadable, mistakes, warnings) = match checked {
-        Checked::Policy(Ok(policy)) => (None, None, policy.warnings()),
-        Checked::Policy(Err(NoPolicy::Mistakes(mistakes))) => (None, Some(mistakes), &[][..]),
-        Checked::Policy(Err(NoPolicy::Unreadable(why))) => (Some(why), None, &[][..]),
+        Checked::Valid(policy) => (None, None, policy.warnings()),
+        Checked::Wrong(NoPolicy::Mistakes(mistakes)) => (None, Some(mistakes), &[][..]),
+        Checked::Wrong(NoPolicy::Unreadable(why)) => (Some(why), None, &[][..]),
         Checked::TenantsOf(_) => (None, None, &[][..]),
     };
     json!({
