@@ -106,6 +106,46 @@ impl Account<'_> {
         }
     }
 
+    /// Gives units back whose charge nobody can name, and decides a peek.
+    pub(crate) fn credit_counter(
+        &mut self,
+        counter: &Counter,
+        number: u32,
+        now: Timestamp,
+        cost: Cost,
+    ) -> Step {
+        let word = self.counted_under(counter, number, now);
+        // As if they had been taken just now: nothing of them has come back by itself.
+        let charged = tollgate_core::Receipt { at: now, cost, debt_before: 0 };
+        let word = counter.refund(word, now, &charged);
+        self.slot.write(Record { limit: number, word });
+        counter.step(word, now, Cost::PEEK)
+    }
+
+    /// The same of a logged limit, whose latest charges are given back first.
+    pub(crate) fn credit_log(
+        &mut self,
+        logged: &Logged,
+        number: u32,
+        now: Timestamp,
+        cost: Cost,
+    ) -> Decision {
+        if self.log_under(logged, number, now).is_none() {
+            return decide_unknown(&Limit::Logged(*logged), now, Cost::PEEK);
+        }
+        self.change_log(logged, number, |log| {
+            let mut left = cost.units();
+            let charges: Vec<ChargeId> = log.entries().map(|entry| entry.id).collect();
+            for id in charges.into_iter().rev() {
+                left -= logged.give_back(log, now, id, left);
+                if left == 0 {
+                    break;
+                }
+            }
+            logged.decide(log, now, Cost::PEEK, ChargeId(0)).decision
+        })
+    }
+
     /// Starts the hold of a logged charge anew; false if it has ended.
     pub(crate) fn renew(&mut self, receipt: &Receipt, now: Timestamp) -> bool {
         let record = self.slot.record();

@@ -26,6 +26,7 @@ mod account;
 pub mod bounds;
 mod charge;
 mod clock;
+mod credit;
 mod enrolled;
 mod fingerprint;
 mod logs;

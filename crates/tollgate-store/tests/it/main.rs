@@ -3,6 +3,7 @@
 mod bounds;
 mod concurrency;
 mod conformance;
+mod credit;
 mod model;
 mod snapshot;
 mod support;
