@@ -100,7 +100,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         Door::Api => Missing::Skip,
         Door::Http => Missing::Shared,
     };
-    let request = Request { attributes: &attributes, cost: arguments.cost, missing };
+    let request = Request { cost: arguments.cost, missing, ..Request::new(&attributes) };
     let limiter = limiter_of(policy)?;
     let verdict = limiter.check(&request);
     let (caller, lines) = limiter.with_policy(|policy| {

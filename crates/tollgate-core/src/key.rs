@@ -50,21 +50,26 @@ impl Key<'_> {
     /// `hash` makes of it is shown; it should be keyed, so that values cannot be guessed.
     pub fn text(&self, hash: impl Fn(&[u8]) -> u64) -> String {
         let mut text = String::new();
-        encode(&mut text, self.limit.as_bytes());
+        self.write_text(hash, &mut text);
+        text
+    }
+
+    /// The same, written to the end of `text`.
+    pub fn write_text(&self, hash: impl Fn(&[u8]) -> u64, text: &mut String) {
+        encode(text, self.limit.as_bytes());
         for value in self.values {
             text.push(':');
             if value.source > 0 {
-                write_to(&mut text, format_args!("%{}.", value.source));
+                write_to(text, format_args!("%{}.", value.source));
             }
             match value.bytes {
                 None => text.push('%'),
                 Some(bytes) if value.secret => {
-                    write_to(&mut text, format_args!("%h{:016x}", hash(bytes)));
+                    write_to(text, format_args!("%h{:016x}", hash(bytes)));
                 }
-                Some(bytes) => encode(&mut text, bytes),
+                Some(bytes) => encode(text, bytes),
             }
         }
-        text
     }
 }
 

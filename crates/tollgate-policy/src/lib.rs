@@ -108,7 +108,7 @@ pub use address::{Cidr, CidrError};
 pub use descriptors::{Descriptors, Unit};
 pub use mistake::{Mistake, Mistakes, Place, Warning, WarningCode};
 pub use policy::{Caller, ExplainedValue, Explanation, KnownBy, Policy, Standing};
-pub use request::{Admission, Charge, Charges, ListEntry, Missing, Request, Scratch, Values};
+pub use request::{Admission, Charge, Charges, End, ListEntry, Missing, Request, Scratch, Values};
 pub use rule::{Mode, OnStoreFailure, Per, Rule, Source};
 pub use schema::schema;
 pub use settings::{

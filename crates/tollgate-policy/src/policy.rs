@@ -138,7 +138,7 @@ impl Policy {
             return Admission::UnknownKey;
         }
         let address = self.counted_address(&facts, &mut scratch.text);
-        let asked = Asked { facts: &facts, missing: request.missing, address };
+        let asked = Asked { facts: &facts, missing: request.missing, end: request.end, address };
         // Charges are put where they will stay: moving them costs as much as finding them.
         let mut admission = Admission::Charges(Charges::new());
         if let Admission::Charges(charges) = &mut admission
@@ -165,7 +165,7 @@ impl Policy {
         for &found in &found {
             let rule_index = index::number(found);
             let rule = &rules[rule_index];
-            if !index.holds(found, asked.facts) {
+            if !index.holds(found, asked.facts) || asked.is_endless_for(rule) {
                 continue;
             }
             let told = rule.cost(asked.facts, caller);
@@ -198,7 +198,7 @@ impl Policy {
         let owner = self.learn(request, &mut facts);
         let overall = self.why_none(&facts, &owner);
         let address = self.counted_address(&facts, &mut text);
-        let asked = Asked { facts: &facts, missing: request.missing, address };
+        let asked = Asked { facts: &facts, missing: request.missing, end: request.end, address };
         let explain = |(rule_index, rule)| {
             let standing = match &overall {
                 Some(reason) => Err(reason.clone()),
@@ -326,6 +326,11 @@ impl Policy {
                 let secret = self.is_secret(condition.attribute);
                 return Err(condition.why_not(facts, &self.attributes, secret));
             }
+        }
+        if asked.is_endless_for(rule) {
+            return Err("it counts what is in flight, and this door never learns when a request \
+                        ends"
+                .to_owned());
         }
         let mut values = Values::new();
         rule.values(asked, &mut values).map_err(|lacking| {

@@ -21,13 +21,25 @@ pub struct Request<'r> {
     pub cost: Cost,
     /// What an attribute that is not there means to a limit that counts by it.
     pub missing: Missing,
+    /// Whether its end will be told.
+    pub end: End,
 }
 
 impl<'r> Request<'r> {
-    /// A request that costs one, from a caller who chooses what it sends.
+    /// A request that costs one, from a caller who chooses what it sends and tells when it ends.
     pub const fn new(attributes: &'r [(&'r str, &'r [u8])]) -> Self {
-        Self { attributes, cost: Cost::ONE, missing: Missing::Skip }
+        Self { attributes, cost: Cost::ONE, missing: Missing::Skip, end: End::Told }
     }
+}
+
+/// Whether the door learns when a request ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum End {
+    /// It does, and gives slots back then.
+    #[default]
+    Told,
+    /// It never does: a slot would be held until its lease ends, so concurrency limits do not apply.
+    Unknown,
 }
 
 /// What a limit does when an attribute it counts by is not there.

@@ -7,7 +7,7 @@ use tollgate_core::{Algorithm, Cost, Value};
 
 use crate::attribute::{AttributeId, Facts};
 use crate::mistake::Place;
-use crate::request::{Missing, Values};
+use crate::request::{End, Missing, Values};
 use crate::select::Select;
 
 /// One thing that is counted: a limit, or one of the several rates of a limit.
@@ -225,11 +225,18 @@ impl Source {
 pub(crate) struct Asked<'f, 'r> {
     pub(crate) facts: &'f Facts<'r>,
     pub(crate) missing: Missing,
+    pub(crate) end: End,
     /// The text by which the client's address is counted, if that is not the one that was sent.
     pub(crate) address: Option<(AttributeId, &'r [u8])>,
 }
 
 impl<'r> Asked<'_, 'r> {
+    /// Whether a rule must pass the request by: nobody would give its slot back.
+    #[inline]
+    pub(crate) fn is_endless_for(&self, rule: &Rule) -> bool {
+        self.end == End::Unknown && rule.algorithm == Algorithm::Concurrency
+    }
+
     #[inline]
     fn value(&self, id: AttributeId) -> Option<&'r [u8]> {
         match self.address {

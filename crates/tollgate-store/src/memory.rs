@@ -178,6 +178,16 @@ impl MemoryStore {
         key.text(|secret| self.secret.conceal(secret))
     }
 
+    /// The same, written to the end of `text`.
+    pub fn write_key_text(&self, key: &Key<'_>, text: &mut String) {
+        key.write_text(|secret| self.secret.conceal(secret), text);
+    }
+
+    /// What time it is for the states.
+    pub fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
     /// Keys that are remembered, vacant ones that nobody missed yet included.
     pub fn keys(&self) -> usize {
         self.table.keys()

@@ -33,14 +33,17 @@
 //! The policy is replaced while requests are being decided with [`Limiter::replace_policy`]: one
 //! pointer swap, and what keys have consumed stays consumed.
 
+pub mod bounds;
 pub mod envoy;
+pub mod http;
 mod limiter;
 mod verdict;
 
-pub use limiter::{Lease, Limiter, LimiterError};
+pub use limiter::{Keys, Lease, Limiter, LimiterError, Pinned};
 pub use tollgate_core::{Algorithm, Cost, Decision, Limit, Micros, Outcome, Quota, Timestamp};
 pub use tollgate_policy::{
-    Missing, Mistake, Mistakes, Mode, OnStoreFailure, Policy, Request, Rule, Warning,
+    Cidr, ClientIp, End, HeaderGeneration, Listen, Listener, Missing, Mistake, Mistakes, Mode,
+    OnStoreFailure, Policy, Request, Rule, Settings, Store, Warning,
 };
 pub use tollgate_store::{Clock, MemoryStore, TooManyLimits, Unreservable, snapshot};
 pub use verdict::{Answer, Ruling, Verdict};

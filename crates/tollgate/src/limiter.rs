@@ -4,9 +4,9 @@ use std::error;
 use std::fmt;
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, Guard};
 use smallvec::SmallVec;
-use tollgate_core::{Algorithm, Key};
+use tollgate_core::{Key, Limit, Logged, Micros, Timestamp};
 use tollgate_policy::{Admission, Charges, Mistakes, Mode, OnStoreFailure, Policy, Request};
 use tollgate_policy::{Rule, Scratch, Store};
 use tollgate_store::bounds::MAX_BYTES_DEFAULT;
@@ -58,11 +58,45 @@ impl Limiter {
 
     /// Decides one request. Whatever goes wrong, the answer is a verdict.
     pub fn check(&self, request: &Request<'_>) -> Verdict {
-        let policy = self.policy.load();
+        self.decide(self.policy.load(), request, None)
+    }
+
+    /// The same, and shows which keys were asked: `keys` then holds one for each of
+    /// [`Verdict::answers`], and whatever it held before is gone.
+    pub fn check_showing(&self, request: &Request<'_>, keys: &mut Keys) -> Verdict {
+        self.decide(self.policy.load(), request, Some(keys))
+    }
+
+    /// The policy in force, to ask more than one thing of it: what to look for in a request, and
+    /// then what to say to it.
+    pub fn pin(&self) -> Pinned<'_> {
+        Pinned { limiter: self, policy: self.policy.load_full() }
+    }
+
+    /// What time it is where the states are.
+    pub fn now(&self) -> Timestamp {
+        self.store.now()
+    }
+
+    #[inline]
+    fn decide(
+        &self,
+        policy: Guard<Arc<InForce>>,
+        request: &Request<'_>,
+        mut keys: Option<&mut Keys>,
+    ) -> Verdict {
         let mut scratch = Scratch::default();
+        if let Some(keys) = &mut keys {
+            keys.clear();
+        }
         let admission = policy.policy.admit(request, &mut scratch);
         let (ruling, taken) = match &admission {
-            Admission::Charges(charges) => self.settle(&policy, charges),
+            Admission::Charges(charges) => {
+                if let Some(keys) = keys {
+                    charges.iter().for_each(|charge| keys.push(&self.store, &key(charge)));
+                }
+                self.settle(&policy, charges)
+            }
             other => (ruled_out(other), SmallVec::new()),
         };
         drop(admission);
@@ -77,10 +111,7 @@ impl Limiter {
         let Admission::Charges(charges) = policy.policy.admit(request, &mut scratch) else {
             return Vec::new();
         };
-        let key = |charge: &tollgate_policy::Charge<'_, '_>| {
-            self.store.key_text(&Key { limit: charge.rule.name(), values: &charge.values })
-        };
-        charges.iter().map(key).collect()
+        charges.iter().map(|charge| self.store.key_text(&key(charge))).collect()
     }
 
     /// Puts another policy in force. Requests under way finish under the one they began with; what
@@ -125,7 +156,7 @@ impl Limiter {
         let asked: SmallVec<[Charge<'_>; INLINE]> = charges
             .iter()
             .map(|charge| Charge {
-                key: Key { limit: charge.rule.name(), values: &charge.values },
+                key: key(charge),
                 limit: &policy.enrolled[charge.limit],
                 cost: charge.cost,
                 mode: store_mode(charge.rule),
@@ -159,6 +190,40 @@ impl fmt::Debug for Limiter {
     }
 }
 
+/// A policy that stays the same from one question to the next, whatever is put in force meanwhile.
+#[derive(Debug)]
+pub struct Pinned<'l> {
+    limiter: &'l Limiter,
+    policy: Arc<InForce>,
+}
+
+impl Pinned<'_> {
+    /// The policy.
+    pub fn policy(&self) -> &Policy {
+        &self.policy.policy
+    }
+
+    /// See [`Limiter::check`].
+    pub fn check(&self, request: &Request<'_>) -> Verdict {
+        self.limiter.decide(self.guard(), request, None)
+    }
+
+    /// See [`Limiter::check_showing`].
+    pub fn check_showing(&self, request: &Request<'_>, keys: &mut Keys) -> Verdict {
+        self.limiter.decide(self.guard(), request, Some(keys))
+    }
+
+    fn guard(&self) -> Guard<Arc<InForce>> {
+        Guard::from_inner(Arc::clone(&self.policy))
+    }
+}
+
+impl fmt::Debug for InForce {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("InForce").field("limits", &self.enrolled.len()).finish_non_exhaustive()
+    }
+}
+
 impl InForce {
     fn new(policy: Policy, store: &MemoryStore) -> Result<Self, TooManyLimits> {
         let enrolled = policy.limits().iter().map(|limit| store.enroll(*limit));
@@ -173,15 +238,48 @@ impl Verdict {
     /// refunded with the verdict.
     pub fn take_lease(&mut self) -> Option<Lease> {
         let policy = &self.policy.policy;
-        let slots: SmallVec<[Receipt; 2]> = self
-            .taken
-            .iter_mut()
-            .filter(|entry| {
-                policy.rules()[entry.rule as usize].algorithm() == Algorithm::Concurrency
-            })
-            .filter_map(|entry| entry.taken.take_receipt())
-            .collect();
-        (!slots.is_empty()).then_some(Lease { slots })
+        let (mut slots, mut length) = (SmallVec::new(), Micros::ZERO);
+        for entry in &mut self.taken {
+            if let Limit::Logged(Logged::Concurrency(limit)) = policy.limits()[entry.limit as usize]
+                && let Some(slot) = entry.taken.take_receipt()
+            {
+                slots.push(slot);
+                length = length.max(limit.lease());
+            }
+        }
+        (!slots.is_empty()).then_some(Lease { slots, length })
+    }
+}
+
+/// The keys that a request was counted under, as they may be shown. One is used for many requests:
+/// its room stays.
+#[derive(Clone, Debug, Default)]
+pub struct Keys {
+    text: String,
+    ends: Vec<usize>,
+}
+
+impl Keys {
+    /// The key of the `number`th answer.
+    pub fn get(&self, number: usize) -> Option<&str> {
+        let end = *self.ends.get(number)?;
+        let start = number.checked_sub(1).map_or(0, |before| self.ends[before]);
+        Some(&self.text[start..end])
+    }
+
+    /// All of them, in the order of the answers.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &str> {
+        (0..self.ends.len()).map(|number| self.get(number).expect("there are so many"))
+    }
+
+    fn clear(&mut self) {
+        self.text.clear();
+        self.ends.clear();
+    }
+
+    fn push(&mut self, store: &MemoryStore, key: &Key<'_>) {
+        store.write_key_text(key, &mut self.text);
+        self.ends.push(self.text.len());
     }
 }
 
@@ -190,6 +288,18 @@ impl Verdict {
 #[must_use = "slots that are not released come back only when their lease ends"]
 pub struct Lease {
     slots: SmallVec<[Receipt; 2]>,
+    length: Micros,
+}
+
+impl Lease {
+    /// After how long the last of its slots comes back if nobody gives it back or renews it.
+    pub fn length(&self) -> Micros {
+        self.length
+    }
+}
+
+fn key<'c>(charge: &'c tollgate_policy::Charge<'_, '_>) -> Key<'c> {
+    Key { limit: charge.rule.name(), values: &charge.values }
 }
 
 fn ruled_out(admission: &Admission<'_, '_>) -> Ruling {

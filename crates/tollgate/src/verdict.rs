@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arc_swap::Guard;
 use smallvec::SmallVec;
-use tollgate_core::{Decision, Limit, Micros, Quota};
+use tollgate_core::{Decision, Limit, Micros, Outcome, Quota};
 use tollgate_policy::{Mode, Rule};
 use tollgate_store::Taken;
 
@@ -35,6 +35,30 @@ pub enum Ruling {
     UnknownKey,
     /// What it says it costs is not a cost.
     BadCost,
+}
+
+impl Ruling {
+    /// Its name, for programs.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Allowed => "allowed",
+            Self::Denied => "denied",
+            Self::Uncounted => "uncounted",
+            Self::Exempt => "exempt",
+            Self::Blocked => "blocked",
+            Self::UnknownKey => "unknown_key",
+            Self::BadCost => "bad_cost",
+        }
+    }
+}
+
+/// How long a denied client should stay away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Absence {
+    /// So long: then every limit of which that is known lets it through.
+    For(Micros),
+    /// Nobody knows: slots come back when others are done.
+    Guessed,
 }
 
 /// What one limit said, and what was charged for it.
@@ -74,8 +98,29 @@ impl Verdict {
         if self.ruling != Ruling::Denied {
             return None;
         }
-        let waits = self.answers().filter_map(|answer| answer.wait());
-        waits.collect::<Option<SmallVec<[Micros; 4]>>>()?.into_iter().max()
+        let waits = self.answers().filter_map(|answer| answer.refusal());
+        waits.map(wait_of).collect::<Option<SmallVec<[Micros; 4]>>>()?.into_iter().max()
+    }
+
+    /// How long a denied client should stay away; nothing if that is no help.
+    pub(crate) fn absence(&self) -> Option<Absence> {
+        if self.ruling != Ruling::Denied {
+            return None;
+        }
+        let mut absence = Absence::Guessed;
+        for refusal in self.answers().filter_map(|answer| answer.refusal()) {
+            match (refusal, absence) {
+                (Outcome::TooCostly, _) => return None,
+                (Outcome::Denied { retry_after: Some(wait) }, Absence::For(longest)) => {
+                    absence = Absence::For(wait.max(longest));
+                }
+                (Outcome::Denied { retry_after: Some(wait) }, Absence::Guessed) => {
+                    absence = Absence::For(wait);
+                }
+                (Outcome::Denied { retry_after: None } | Outcome::Allowed { .. }, _) => {}
+            }
+        }
+        Some(absence)
     }
 
     /// The limit with the smallest share left, which is the one to tell a client of. Concurrency
@@ -140,19 +185,27 @@ impl<'v> Answer<'v> {
         self.rule().mode() == Mode::Enforce
     }
 
-    /// The wait that this limit asks for after a denial, if it asks for one; the inner nothing if
-    /// no wait helps or none is known.
-    fn wait(&self) -> Option<Option<Micros>> {
+    /// What this limit has against the same request once more, if it has something.
+    fn refusal(&self) -> Option<Outcome> {
         if !self.is_enforced() {
             return None;
         }
         if !self.is_allowed() {
-            return Some(self.decision().and_then(|decision| decision.retry_after()));
+            // Of a limit that could not count nobody knows when it can.
+            let uncounted = Outcome::Denied { retry_after: None };
+            return Some(self.decision().map_or(uncounted, |decision| decision.outcome));
         }
         // It allowed the request and was charged for it all the same, so it may be in the way of
         // the next.
         let next = self.entry.taken.repeated().filter(|_| self.rule().count_denied())?;
-        (!next.is_allowed()).then_some(next.retry_after())
+        (!next.is_allowed()).then_some(next.outcome)
+    }
+}
+
+fn wait_of(outcome: Outcome) -> Option<Micros> {
+    match outcome {
+        Outcome::Denied { retry_after } => retry_after,
+        Outcome::Allowed { .. } | Outcome::TooCostly => None,
     }
 }
 

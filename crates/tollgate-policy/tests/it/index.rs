@@ -113,8 +113,7 @@ fn the_index_finds_what_asking_every_limit_finds() {
             let values = random_request(&mut random);
             let attributes: Vec<(&str, &[u8])> =
                 values.iter().map(|(name, value)| (*name, value.as_bytes())).collect();
-            let request =
-                Request { attributes: &attributes, cost: Cost::ONE, missing: Missing::Shared };
+            let request = Request { missing: Missing::Shared, ..Request::new(&attributes) };
             let mut scratch = Scratch::default();
             let Admission::Charges(charges) = policy.admit(&request, &mut scratch) else {
                 panic!()
@@ -151,8 +150,7 @@ fn most_work(
         let values = about(number);
         let attributes: Vec<(&str, &[u8])> =
             values.iter().map(|(name, value)| (*name, value.as_bytes())).collect();
-        let request =
-            Request { attributes: &attributes, cost: Cost::ONE, missing: Missing::Shared };
+        let request = Request { missing: Missing::Shared, ..Request::new(&attributes) };
         let mut scratch = Scratch::default();
         let Admission::Charges(charges) = policy.admit(&request, &mut scratch) else { panic!() };
         assert_eq!(charges.len(), 3, "its own limit and the two that always apply");
@@ -244,7 +242,7 @@ fn long_allow_and_block_lists_are_not_walked() {
     text += "limits:\n  - { name: everyone, rate: 5/minute }\n";
     let policy = policy(&text);
     let attributes: [(&str, &[u8]); 2] = [("client_ip", b"11.0.0.1"), ("user", b"nobody")];
-    let request = Request { attributes: &attributes, cost: Cost::ONE, missing: Missing::Shared };
+    let request = Request { missing: Missing::Shared, ..Request::new(&attributes) };
     assert_eq!(policy.work(&request), 1);
     assert_eq!(crate::ask(&policy, &request), "everyone 5/minute [] 1");
     assert_eq!(crate::ask_http(&policy, &[("client_ip", b"10.0.39.15")]), "blocked");

@@ -64,18 +64,18 @@ fn ask(policy: &Policy, request: &Request<'_>) -> String {
 
 /// The same of a request over the API that costs one.
 fn ask_api(policy: &Policy, attributes: &Attributes<'_>) -> String {
-    ask(policy, &Request { attributes, cost: Cost::ONE, missing: Missing::Skip })
+    ask(policy, &Request::new(attributes))
 }
 
 /// The same of a request that a client sent over HTTP.
 fn ask_http(policy: &Policy, attributes: &Attributes<'_>) -> String {
-    ask(policy, &Request { attributes, cost: Cost::ONE, missing: Missing::Shared })
+    ask(policy, &Request { missing: Missing::Shared, ..Request::new(attributes) })
 }
 
 /// The names of the rules that apply.
 fn names(policy: &Policy, attributes: &Attributes<'_>) -> Vec<String> {
     let mut scratch = Scratch::default();
-    let request = Request { attributes, cost: Cost::ONE, missing: Missing::Shared };
+    let request = Request { missing: Missing::Shared, ..Request::new(attributes) };
     match policy.admit(&request, &mut scratch) {
         Admission::Charges(charges) => {
             charges.iter().map(|charge| charge.rule.name().to_string()).collect()

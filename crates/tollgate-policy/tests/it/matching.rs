@@ -276,7 +276,7 @@ fn a_value_outside_the_map_takes_the_default() {
     let burst = |plan: &[u8]| {
         let mut scratch = Scratch::default();
         let attributes = [("plan", plan)];
-        let request = Request { attributes: &attributes, cost: Cost::ONE, missing: Missing::Skip };
+        let request = Request::new(&attributes);
         let Admission::Charges(charges) = policy.admit(&request, &mut scratch) else { panic!() };
         policy.limits()[charges[1].limit].capacity()
     };
@@ -356,7 +356,7 @@ fn a_limits_own_cost_beats_the_callers_but_a_peek_stays_a_peek() {
     );
     let cost = |units: u32, attributes: &[(&str, &[u8])]| {
         let cost = Cost::new(units);
-        ask(&policy, &Request { attributes, cost, missing: Missing::Skip })
+        ask(&policy, &Request { cost, ..Request::new(attributes) })
     };
     let tokens = ("tokens", b"70" as &[u8]);
     assert_eq!(
@@ -389,7 +389,7 @@ fn what_is_not_a_cost_is_refused_and_not_guessed() {
     ];
     for cost in bad {
         let attributes = [("tokens", cost)];
-        let request = Request { attributes: &attributes, cost: Cost::ONE, missing: Missing::Skip };
+        let request = Request::new(&attributes);
         let mut scratch = Scratch::default();
         match policy.admit(&request, &mut scratch) {
             Admission::BadCost { rule, attribute, value } => {
@@ -474,7 +474,7 @@ limits:
     assert_eq!(check(&[("path", b"/health"), ("method", b"get")]), "exempt");
     assert_eq!(check(&[("path", b"/health"), ("method", b"POST")]), "everyone 5/minute [] 1");
     let attributes = [("client_ip", b"10.6.6.6" as &[u8])];
-    let request = Request { attributes: &attributes, cost: Cost::ONE, missing: Missing::Skip };
+    let request = Request::new(&attributes);
     let mut scratch = Scratch::default();
     let Admission::Blocked(entry) = policy.admit(&request, &mut scratch) else { panic!() };
     assert_eq!(entry.place().to_string(), "policy.yaml:6:5");
@@ -517,7 +517,7 @@ fn a_policy_is_shared_between_threads() {
 }
 
 fn reasons(policy: &Policy, attributes: &[(&str, &[u8])], missing: Missing) -> Vec<String> {
-    let request = Request { attributes, cost: Cost::ONE, missing };
+    let request = Request { missing, ..Request::new(attributes) };
     let explanations = policy.explain(&request).into_iter();
     explanations
         .map(|explanation| match explanation.standing {

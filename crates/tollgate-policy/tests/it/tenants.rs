@@ -129,7 +129,7 @@ fn keys_are_not_kept_as_text() {
 
 /// Capacity and rate of the first limit that applies.
 fn first_limit(policy: &Policy, attributes: &[(&str, &[u8])]) -> String {
-    let request = Request { attributes, cost: Cost::ONE, missing: Missing::Shared };
+    let request = Request { missing: Missing::Shared, ..Request::new(attributes) };
     let mut scratch = Scratch::default();
     let Admission::Charges(charges) = policy.admit(&request, &mut scratch) else { panic!() };
     let limit = charges[0].limit;

@@ -51,7 +51,7 @@ impl Gate {
     fn ask(&self, attributes: &[(&str, &str)], cost: Cost, missing: Missing) -> Verdict {
         let attributes: Vec<(&str, &[u8])> =
             attributes.iter().map(|(name, value)| (*name, value.as_bytes())).collect();
-        self.limiter.check(&Request { attributes: &attributes, cost, missing })
+        self.limiter.check(&Request { cost, missing, ..Request::new(&attributes) })
     }
 
     /// Whether a request is allowed.

@@ -1,0 +1,305 @@
+//! The fields of a response that tell a client how much it may still send.
+//!
+//! Which generations are sent is the policy's `headers`. A limit in shadow is in none of them: a
+//! client that held itself to it would be limited after all. Neither is what is left of a
+//! concurrency limit, because it is out of date when the response arrives: by then the slot of the
+//! request that is being answered is free again. The limit as such is announced, as a policy of
+//! `concurrent-requests`, which is what that unit is for, and without a window, as it has none.
+//!
+//! Whoever is denied is told when to come back, whatever the generations: see [`insert`].
+
+use std::ops::Range;
+
+use ::http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
+use bytes::Bytes;
+use smallvec::SmallVec;
+use tollgate_core::{Decision, Micros, Quota, Timestamp};
+use tollgate_policy::HeaderGeneration;
+
+use super::text::{field_string, number};
+use crate::bounds::SPREAD_PERCENT;
+use crate::verdict::Absence;
+use crate::{Answer, Verdict};
+
+/// `RateLimit-Policy`.
+pub const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+/// `RateLimit`.
+pub const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
+/// `RateLimit-Limit`.
+pub const RATELIMIT_LIMIT: HeaderName = HeaderName::from_static("ratelimit-limit");
+/// `RateLimit-Remaining`.
+pub const RATELIMIT_REMAINING: HeaderName = HeaderName::from_static("ratelimit-remaining");
+/// `RateLimit-Reset`.
+pub const RATELIMIT_RESET: HeaderName = HeaderName::from_static("ratelimit-reset");
+/// `X-RateLimit-Limit`.
+pub const X_RATELIMIT_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
+/// `X-RateLimit-Remaining`.
+pub const X_RATELIMIT_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
+/// `X-RateLimit-Reset`.
+pub const X_RATELIMIT_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
+/// `X-RateLimit-Retry-After`.
+pub const X_RATELIMIT_RETRY_AFTER: HeaderName = HeaderName::from_static("x-ratelimit-retry-after");
+/// `Retry-After-Ms`.
+pub const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
+
+/// Every field that [`insert`] may write. A proxy removes those that a client sent.
+pub const ALL: [HeaderName; 11] = [
+    RATELIMIT_POLICY,
+    RATELIMIT,
+    RATELIMIT_LIMIT,
+    RATELIMIT_REMAINING,
+    RATELIMIT_RESET,
+    X_RATELIMIT_LIMIT,
+    X_RATELIMIT_REMAINING,
+    X_RATELIMIT_RESET,
+    X_RATELIMIT_RETRY_AFTER,
+    RETRY_AFTER,
+    RETRY_AFTER_MS,
+];
+
+/// Writes the fields for a verdict, in place of any of the same names.
+///
+/// `now` is the store's time, for the one field that is a moment ([`Limiter::now`]). `spread` is a
+/// hash of whoever is asking: a denied client is told to come back after the wait that works and up
+/// to 30 % later, each at its own moment, so that those who were denied together do not return
+/// together. The same client is told the same. Nobody is told less than the wait, and where no wait
+/// helps there is no `Retry-After`. Where none is known (a concurrency limit) it is a second.
+///
+/// [`Limiter::now`]: crate::Limiter::now
+pub fn insert(headers: &mut HeaderMap, verdict: &Verdict, now: Timestamp, spread: u64) {
+    let retry = verdict.absence().map(|absence| Retry::new(absence, spread));
+    let mut fields = Fields { text: Vec::with_capacity(ROOM), ends: SmallVec::new() };
+    if let Some(retry) = &retry {
+        fields.add(RETRY_AFTER, |out| number(out, retry.seconds));
+        fields.add(RETRY_AFTER_MS, |out| number(out, retry.millis));
+    }
+    let told = Told { verdict, now, retry };
+    for generation in &verdict.policy.policy.settings().headers {
+        match generation {
+            HeaderGeneration::Draft11 => told.draft_11(&mut fields),
+            HeaderGeneration::XRateLimit => told.x_ratelimit(&mut fields),
+            HeaderGeneration::Draft07 => told.draft_07(&mut fields),
+            HeaderGeneration::Draft06 => told.draft_06(&mut fields),
+            HeaderGeneration::Draft03 => told.draft_03(&mut fields),
+            _ => unreachable!("every generation is written"),
+        }
+    }
+    fields.insert_into(headers);
+}
+
+/// What the fields of a request under two or three limits take.
+const ROOM: usize = 256;
+
+/// When a denied client is told to come back.
+#[derive(Clone, Copy)]
+struct Retry {
+    seconds: u64,
+    millis: u64,
+}
+
+impl Retry {
+    fn new(absence: Absence, spread: u64) -> Self {
+        const SECOND: Micros = Micros::from_secs(1);
+        match absence {
+            Absence::For(wait) => {
+                let wait = spread_over(wait, spread);
+                Self { seconds: wait.as_secs_up(), millis: wait.as_millis_up() }
+            }
+            // There is nothing to be exact about, so nothing is rounded up either.
+            Absence::Guessed => {
+                Self { seconds: 1, millis: spread_over(SECOND, spread).as_millis_up() }
+            }
+        }
+    }
+}
+
+/// The wait, and a part of what may be added to it: as large a part as `spread` is of all numbers.
+fn spread_over(wait: Micros, spread: u64) -> Micros {
+    let most = u128::from(wait.as_micros()) * u128::from(SPREAD_PERCENT) / 100;
+    let added = (most * u128::from(spread)) >> 64;
+    Micros::new(wait.as_micros().saturating_add(added as u64))
+}
+
+/// What there is to tell.
+struct Told<'v> {
+    verdict: &'v Verdict,
+    now: Timestamp,
+    retry: Option<Retry>,
+}
+
+impl Told<'_> {
+    /// Two lists over every limit that applied.
+    fn draft_11(&self, fields: &mut Fields) {
+        fields.add_list(RATELIMIT_POLICY, self.enforced(), |out, answer| {
+            field_string(out, answer.rule().name());
+            parameter(out, "q", u64::from(quantity(answer)));
+            match answer.rate() {
+                None => out.extend_from_slice(b";qu=\"concurrent-requests\""),
+                Some(rate) => {
+                    if let Some(window) = whole_seconds(rate) {
+                        parameter(out, "w", window);
+                    }
+                    if answer.limit().capacity() != rate.count() {
+                        parameter(out, "tollgate-burst", u64::from(answer.limit().capacity()));
+                    }
+                }
+            }
+        });
+        fields.add_list(RATELIMIT, self.rates(), |out, (answer, _, decision)| {
+            field_string(out, answer.rule().name());
+            parameter(out, "r", u64::from(decision.remaining));
+            // Nothing more is to come to a limit that is whole. And a client is not told of a time
+            // beyond the one at which it should try again.
+            let wait = decision.next_after.map_or(0, Micros::as_secs_up);
+            if wait > 0 && self.retry.is_none_or(|retry| wait <= retry.seconds) {
+                parameter(out, "t", wait);
+            }
+        });
+    }
+
+    /// The tightest limit, as most services tell it today.
+    fn x_ratelimit(&self, fields: &mut Fields) {
+        if let Some(retry) = self.retry {
+            fields.add(X_RATELIMIT_RETRY_AFTER, |out| number(out, retry.seconds));
+        }
+        let Some((_, decision)) = self.tightest() else { return };
+        let reset = self.now.plus(decision.reset_after).as_micros().div_ceil(1_000_000);
+        fields.add(X_RATELIMIT_LIMIT, |out| number(out, u64::from(decision.limit)));
+        fields.add(X_RATELIMIT_REMAINING, |out| number(out, u64::from(decision.remaining)));
+        fields.add(X_RATELIMIT_RESET, |out| number(out, reset));
+    }
+
+    /// The tightest limit as one dictionary, and the windows of all.
+    fn draft_07(&self, fields: &mut Fields) {
+        if let Some((_, decision)) = self.tightest() {
+            fields.add(RATELIMIT, |out| {
+                out.extend_from_slice(b"limit=");
+                number(out, u64::from(decision.limit));
+                out.extend_from_slice(b", remaining=");
+                number(out, u64::from(decision.remaining));
+                out.extend_from_slice(b", reset=");
+                number(out, self.reset(&decision));
+            });
+        }
+        fields.add_list(RATELIMIT_POLICY, self.windows(), push_window);
+    }
+
+    /// The tightest limit in three fields, and the windows of all in a fourth.
+    fn draft_06(&self, fields: &mut Fields) {
+        if let Some((_, decision)) = self.tightest() {
+            fields.add(RATELIMIT_LIMIT, |out| number(out, u64::from(decision.limit)));
+            self.remaining_and_reset(fields, &decision);
+        }
+        fields.add_list(RATELIMIT_POLICY, self.windows(), push_window);
+    }
+
+    /// The tightest limit in three fields, the windows of all in the first of them.
+    fn draft_03(&self, fields: &mut Fields) {
+        let Some((_, decision)) = self.tightest() else { return };
+        fields.add(RATELIMIT_LIMIT, |out| {
+            number(out, u64::from(decision.limit));
+            for window in self.windows() {
+                out.extend_from_slice(b", ");
+                push_window(out, window);
+            }
+        });
+        self.remaining_and_reset(fields, &decision);
+    }
+
+    fn remaining_and_reset(&self, fields: &mut Fields, decision: &Decision) {
+        fields.add(RATELIMIT_REMAINING, |out| number(out, u64::from(decision.remaining)));
+        fields.add(RATELIMIT_RESET, |out| number(out, self.reset(decision)));
+    }
+
+    /// Seconds until more can be taken, as the older drafts tell them. They require the figure, so
+    /// one beyond the time to try again is brought back to that.
+    fn reset(&self, decision: &Decision) -> u64 {
+        let wait = decision.next_after.map_or(0, Micros::as_secs_up);
+        self.retry.map_or(wait, |retry| wait.min(retry.seconds))
+    }
+
+    fn enforced(&self) -> impl Iterator<Item = Answer<'_>> {
+        self.verdict.answers().filter(Answer::is_enforced)
+    }
+
+    /// Every rate limit that is enforced and could count.
+    fn rates(&self) -> impl Iterator<Item = (Answer<'_>, Quota, Decision)> {
+        self.enforced().filter_map(|answer| Some((answer, answer.rate()?, answer.decision()?)))
+    }
+
+    /// The rates whose window is one that a field can tell.
+    fn windows(&self) -> impl Iterator<Item = (u32, u64)> {
+        let rates = self.enforced().filter_map(|answer| answer.rate());
+        rates.filter_map(|rate| Some((rate.count(), whole_seconds(rate)?)))
+    }
+
+    fn tightest(&self) -> Option<(Answer<'_>, Decision)> {
+        let answer = self.verdict.tightest()?;
+        Some((answer, answer.decision()?))
+    }
+}
+
+/// The rate as written, or the slots of a concurrency limit.
+fn quantity(answer: Answer<'_>) -> u32 {
+    answer.rate().map_or_else(|| answer.limit().capacity(), Quota::count)
+}
+
+/// The window, if it is whole seconds: fields know no others, and 5 every millisecond told as 5
+/// every second would slow an obedient client down a thousandfold.
+fn whole_seconds(rate: Quota) -> Option<u64> {
+    let micros = rate.period().as_micros();
+    micros.is_multiple_of(1_000_000).then_some(micros / 1_000_000)
+}
+
+fn push_window(out: &mut Vec<u8>, (count, window): (u32, u64)) {
+    number(out, u64::from(count));
+    parameter(out, "w", window);
+}
+
+fn parameter(out: &mut Vec<u8>, name: &str, value: u64) {
+    out.push(b';');
+    out.extend_from_slice(name.as_bytes());
+    out.push(b'=');
+    number(out, value);
+}
+
+/// Values of fields, one behind the other, so that all of them are one allocation.
+struct Fields {
+    text: Vec<u8>,
+    ends: SmallVec<[(HeaderName, Range<usize>); 12]>,
+}
+
+impl Fields {
+    fn add(&mut self, name: HeaderName, write: impl FnOnce(&mut Vec<u8>)) {
+        let start = self.text.len();
+        write(&mut self.text);
+        self.ends.push((name, start..self.text.len()));
+    }
+
+    /// A field that lists something, unless there is nothing to list.
+    fn add_list<T>(
+        &mut self,
+        name: HeaderName,
+        items: impl Iterator<Item = T>,
+        mut write: impl FnMut(&mut Vec<u8>, T),
+    ) {
+        let start = self.text.len();
+        for item in items {
+            if self.text.len() > start {
+                self.text.extend_from_slice(b", ");
+            }
+            write(&mut self.text, item);
+        }
+        if self.text.len() > start {
+            self.ends.push((name, start..self.text.len()));
+        }
+    }
+
+    fn insert_into(self, headers: &mut HeaderMap) {
+        let text = Bytes::from(self.text);
+        for (name, range) in self.ends {
+            let value = HeaderValue::from_maybe_shared(text.slice(range));
+            headers.insert(name, value.expect("only printable ASCII was written"));
+        }
+    }
+}

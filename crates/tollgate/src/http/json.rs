@@ -1,0 +1,122 @@
+//! The answer of the decision API.
+//!
+//! ```json
+//! {"allowed": false, "retry_after_ms": 12000, "delay_ms": 0,
+//!  "limits": [{"name": "login", "key": "login:203.0.113.7", "allowed": false, "limit": 5,
+//!              "remaining": 0, "retry_after_ms": 12000, "reset_after_ms": 48000,
+//!              "next_after_ms": 12000, "algorithm": "sliding_log", "rate": "5/minute",
+//!              "shadow": false}]}
+//! ```
+//!
+//! Waits are exact, in milliseconds rounded up, and not spread as those of the header fields are: who
+//! asks this way decides for others. A wait is `null` where there is none to tell: `retry_after_ms`
+//! of what is allowed, of a cost above the limit, of a concurrency limit; `next_after_ms` of a
+//! concurrency limit. `rate` is `null` of a concurrency limit. A limit that could not count has `null`
+//! for every figure.
+//!
+//! Every limit that applied is listed, also those in shadow: of them `allowed` is what they would
+//! have said.
+//!
+//! A request that was refused for another reason than a limit has the member `reason`: `uncounted`
+//! (a limit that must not be passed uncounted could not count: try again later), `blocked` (it is on
+//! the deny list), `unknown_key` (it has no API key that is known) or `bad_cost` (what it says it
+//! costs is not a cost). A request that holds concurrency slots has the member `lease`.
+
+use super::text::{json_string, number};
+use crate::{Answer, Keys, Micros, Ruling, Verdict};
+
+/// Writes the answer to the end of `out`. `keys` are those that were shown with the verdict, `lease`
+/// is the name under which the slots of the request can be given back.
+pub fn write(out: &mut Vec<u8>, verdict: &Verdict, keys: &Keys, lease: Option<&str>) {
+    out.extend_from_slice(b"{\"allowed\":");
+    boolean(out, verdict.is_allowed());
+    if let Some(reason) = reason(verdict.ruling()) {
+        out.extend_from_slice(b",\"reason\":\"");
+        out.extend_from_slice(reason.as_bytes());
+        out.push(b'"');
+    }
+    out.extend_from_slice(b",\"retry_after_ms\":");
+    millis(out, verdict.retry_after());
+    out.extend_from_slice(b",\"delay_ms\":");
+    number(out, verdict.delay().as_millis_up());
+    out.extend_from_slice(b",\"limits\":[");
+    for (number, answer) in verdict.answers().enumerate() {
+        if number > 0 {
+            out.push(b',');
+        }
+        write_answer(out, &answer, keys.get(number).unwrap_or_default());
+    }
+    out.push(b']');
+    if let Some(lease) = lease {
+        out.extend_from_slice(b",\"lease\":");
+        json_string(out, lease);
+    }
+    out.push(b'}');
+}
+
+fn write_answer(out: &mut Vec<u8>, answer: &Answer<'_>, key: &str) {
+    out.extend_from_slice(b"{\"name\":");
+    json_string(out, answer.rule().name());
+    out.extend_from_slice(b",\"key\":");
+    json_string(out, key);
+    out.extend_from_slice(b",\"allowed\":");
+    boolean(out, answer.is_allowed());
+    figures(out, answer);
+    out.extend_from_slice(b",\"algorithm\":\"");
+    out.extend_from_slice(answer.rule().algorithm().name().as_bytes());
+    out.push(b'"');
+    rate(out, answer);
+    out.extend_from_slice(b",\"shadow\":");
+    boolean(out, !answer.is_enforced());
+    out.push(b'}');
+}
+
+/// The figures of one limit, each after a comma.
+pub(super) fn figures(out: &mut Vec<u8>, answer: &Answer<'_>) {
+    let decision = answer.decision();
+    out.extend_from_slice(b",\"limit\":");
+    optional(out, decision.map(|decision| u64::from(decision.limit)));
+    out.extend_from_slice(b",\"remaining\":");
+    optional(out, decision.map(|decision| u64::from(decision.remaining)));
+    out.extend_from_slice(b",\"retry_after_ms\":");
+    millis(out, decision.and_then(|decision| decision.retry_after()));
+    out.extend_from_slice(b",\"reset_after_ms\":");
+    millis(out, decision.map(|decision| decision.reset_after));
+    out.extend_from_slice(b",\"next_after_ms\":");
+    millis(out, decision.and_then(|decision| decision.next_after));
+}
+
+/// The rate as the policy writes it, after a comma.
+pub(super) fn rate(out: &mut Vec<u8>, answer: &Answer<'_>) {
+    use std::io::Write;
+    out.extend_from_slice(b",\"rate\":");
+    match answer.rate() {
+        Some(rate) => write!(out, "\"{rate}\"").expect("a Vec takes everything"),
+        None => out.extend_from_slice(b"null"),
+    }
+}
+
+/// Why a request was refused, if it was not a limit that denied it.
+const fn reason(ruling: Ruling) -> Option<&'static str> {
+    match ruling {
+        Ruling::Allowed | Ruling::Exempt | Ruling::Denied => None,
+        Ruling::Uncounted | Ruling::Blocked | Ruling::UnknownKey | Ruling::BadCost => {
+            Some(ruling.name())
+        }
+    }
+}
+
+fn millis(out: &mut Vec<u8>, wait: Option<Micros>) {
+    optional(out, wait.map(Micros::as_millis_up));
+}
+
+pub(super) fn optional(out: &mut Vec<u8>, value: Option<u64>) {
+    match value {
+        Some(value) => number(out, value),
+        None => out.extend_from_slice(b"null"),
+    }
+}
+
+pub(super) fn boolean(out: &mut Vec<u8>, value: bool) {
+    out.extend_from_slice(if value { b"true" } else { b"false" });
+}
