@@ -33,6 +33,11 @@ impl Concurrency {
         [u64::from(self.slots), self.lease.as_micros()]
     }
 
+    /// After how long a slot comes back that nobody released.
+    pub const fn lease(&self) -> Micros {
+        self.lease
+    }
+
     pub(crate) const fn holding(&self) -> Holding {
         Holding { most: self.slots, hold: self.lease, end_is_known: false }
     }
