@@ -52,6 +52,15 @@ pub const MISTAKES_MAX: usize = 1_000;
 /// Warnings that are kept; beyond them nobody reads.
 pub const WARNINGS_MAX: usize = 1_000;
 
+/// Descriptors in the files of Envoy's rate limit service, at all levels together.
+pub const DESCRIPTORS_MAX: usize = 100_000;
+
+/// How deep descriptors nest, and so how many entries of a request are looked at.
+pub const DESCRIPTOR_LEVELS_MAX: usize = 16;
+
+/// Bytes of a domain, of a key or a value of a descriptor, and of a limit's name in these files.
+pub const DESCRIPTOR_TEXT_BYTES_MAX: usize = 1024;
+
 /// Characters of the user's text that a message repeats.
 pub const QUOTE_CHARACTERS_MAX: usize = 80;
 
@@ -74,3 +83,5 @@ pub const STORE_TIMEOUT_MICROS_MAX: u64 = 60_000_000;
 
 const _: () = assert!(PER_MAX <= u8::MAX as usize && FIRST_MAX <= u8::MAX as usize);
 const _: () = assert!(LIMITS_MAX * RATES_MAX < u32::MAX as usize);
+// A descriptor is a map in a list, and its limits are maps in a list below it.
+const _: () = assert!(DESCRIPTOR_LEVELS_MAX * 2 + 6 <= DEPTH_MAX);

@@ -105,7 +105,7 @@ mod words;
 mod yaml;
 
 pub use address::{Cidr, CidrError};
-pub use descriptors::{Descriptors, Unit};
+pub use descriptors::{DescriptorLimit, DescriptorRule, Descriptors, Domain, Unit};
 pub use mistake::{Mistake, Mistakes, Place, Warning, WarningCode};
 pub use policy::{Caller, ExplainedValue, Explanation, KnownBy, Policy, Standing};
 pub use request::{Admission, Charge, Charges, End, ListEntry, Missing, Request, Scratch, Values};

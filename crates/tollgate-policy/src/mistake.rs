@@ -153,11 +153,13 @@ pub enum WarningCode {
     NoTenants,
     /// `no-limits`: the policy limits nothing.
     NoLimits,
+    /// `metric-ignored`: a descriptor asks for a metric by what callers send.
+    MetricIgnored,
 }
 
 impl WarningCode {
     /// All of them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::VariesAtWill,
         Self::LogGrows,
         Self::AlwaysDenied,
@@ -172,6 +174,7 @@ impl WarningCode {
         Self::OpenDoor,
         Self::NoTenants,
         Self::NoLimits,
+        Self::MetricIgnored,
     ];
 
     /// The stable name.
@@ -191,6 +194,7 @@ impl WarningCode {
             Self::OpenDoor => "open-door",
             Self::NoTenants => "no-tenants",
             Self::NoLimits => "no-limits",
+            Self::MetricIgnored => "metric-ignored",
         }
     }
 }
@@ -351,9 +355,16 @@ pub(crate) struct Report {
     mistakes: Vec<(usize, Span, Mistake)>,
     warnings: Vec<(usize, Span, Warning)>,
     untold: usize,
+    /// Which of several files is being read.
+    file: usize,
 }
 
 impl Report {
+    /// What follows is of the next of several files: it is told behind what is of those before.
+    pub(crate) fn begin_file(&mut self, number: usize) {
+        self.file = number;
+    }
+
     pub(crate) fn mistake(&mut self, source: &Source<'_>, span: Span, sentence: impl Into<String>) {
         if self.mistakes.len() >= MISTAKES_MAX {
             self.untold += 1;
@@ -363,7 +374,7 @@ impl Report {
         let snippet = if source.secret { None } else { source.snippet(span) };
         let mistake = Mistake { place: source.place(span), sentence, snippet };
         // The policy's own mistakes come before those of the files it names.
-        self.mistakes.push((usize::from(source.secret), span, mistake));
+        self.mistakes.push((self.file + usize::from(source.secret), span, mistake));
     }
 
     pub(crate) fn warning(
@@ -376,7 +387,7 @@ impl Report {
         if self.warnings.len() < WARNINGS_MAX {
             let sentence = sentence.into().chars().flat_map(escaped).collect();
             let warning = Warning { code, place: source.place(span), sentence };
-            self.warnings.push((usize::from(source.secret), span, warning));
+            self.warnings.push((self.file + usize::from(source.secret), span, warning));
         }
     }
 

@@ -71,6 +71,13 @@ pub struct Listener {
     pub token_file: Option<String>,
 }
 
+impl Listener {
+    /// A door at `address` that asks for nothing.
+    pub const fn at(address: SocketAddr) -> Self {
+        Self { address, tls: None, token_file: None }
+    }
+}
+
 /// The PEM files of a listener, as the policy names them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -235,7 +242,7 @@ pub struct DescriptorSettings {
     pub path: String,
     /// Whether nothing is ever over its limit, whatever the files say.
     pub shadow: bool,
-    /// Whether every limit is a quota: an excess is told, not refused.
+    /// Whether every limit is a quota: a call is over only when all of them are.
     pub quota: bool,
     /// Whether several files may describe one domain.
     pub merge_domains: bool,
@@ -275,7 +282,7 @@ pub enum Charging {
     /// `every`: every descriptor, as Envoy's rate limit service does.
     #[default]
     Every,
-    /// `unless_over`: no descriptor that is over its limit.
+    /// `unless_over`: those that are over it only.
     UnlessOver,
     /// `all_or_nothing`: nothing.
     AllOrNothing,

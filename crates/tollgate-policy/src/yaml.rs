@@ -113,6 +113,18 @@ impl<'s, 't, 'm> Reader<'s, 't, 'm> {
         }
     }
 
+    /// Goes to the start of the next document; false if there is none.
+    pub(crate) fn next_document(&mut self) -> Result<bool, Unreadable> {
+        loop {
+            match self.next()? {
+                (Event::DocumentEnd, _) => {}
+                (Event::DocumentStart(_), _) => return Ok(true),
+                (Event::StreamEnd, _) => return Ok(false),
+                (_, span) => return self.stop(span, "a document ends before this"),
+            }
+        }
+    }
+
     /// The next value, whole.
     pub(crate) fn node(&mut self, depth: usize) -> Result<Node, Unreadable> {
         let (event, span) = self.next()?;

@@ -541,7 +541,7 @@ impl Decoder<'_, '_, '_> {
     }
 
     /// A stretch of time.
-    pub(super) fn duration(&mut self, node: &Node, owner: &str, field: &str) -> Option<Micros> {
+    pub(crate) fn duration(&mut self, node: &Node, owner: &str, field: &str) -> Option<Micros> {
         let text = self.text(node, owner, field)?;
         let time = text.parse().ok();
         if time.is_none() {

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use tollgate_policy::{Mistakes, Policy, WarningCode};
+use tollgate_policy::{Descriptors, Mistakes, Policy, WarningCode};
 
 fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus").join(name)
@@ -33,7 +33,7 @@ pub(crate) fn parse(name: &str, text: &str) -> Result<Policy, Mistakes> {
 }
 
 /// What the comments at the top of a file say under a heading.
-fn said<'t>(text: &'t str, heading: &str) -> Vec<&'t str> {
+pub(crate) fn said<'t>(text: &'t str, heading: &str) -> Vec<&'t str> {
     let comments = text.lines().take_while(|line| line.starts_with('#'));
     comments.filter_map(|line| line.strip_prefix("# ")?.strip_prefix(heading)).collect()
 }
@@ -71,6 +71,10 @@ fn every_warning_is_told_by_some_accepted_policy() {
     for (name, text) in files("accepted") {
         let policy = parse(&name, &text).unwrap();
         told.extend(policy.warnings().iter().map(|warning| warning.code().name()));
+    }
+    for (name, text) in files("descriptors/accepted") {
+        let descriptors = Descriptors::parse(&[(&name, &text)], false).unwrap();
+        told.extend(descriptors.warnings().iter().map(|warning| warning.code().name()));
     }
     let all: BTreeSet<&str> = WarningCode::ALL.iter().map(|code| code.name()).collect();
     assert_eq!(told, all);

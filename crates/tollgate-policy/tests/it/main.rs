@@ -1,6 +1,7 @@
 //! The policy crate from the outside.
 
 mod corpus;
+mod descriptors;
 mod docs;
 mod hostile;
 mod index;
