@@ -1,6 +1,8 @@
 //! The limiter from the outside, on a clock that stands still until it is moved.
 
+mod bodies;
 mod examples;
+mod fields;
 mod limiter;
 
 use std::sync::Arc;
