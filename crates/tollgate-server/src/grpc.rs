@@ -1,0 +1,219 @@
+//! Envoy's rate limit service over gRPC, with health and reflection.
+//!
+//! The one call that matters is answered on bare HTTP/2, from the bytes that came to the bytes that
+//! go: no message is built on the way. Health and reflection are asked once in a while and go
+//! through tonic. Health is told to anybody; all else wants the door's token, if it has one.
+//!
+//! Nothing here waits for anything but the client, so a client's own deadline (`grpc-timeout`) is
+//! kept without being read.
+
+mod body;
+mod bounds;
+mod failure;
+mod health;
+mod preface;
+mod reflection;
+mod wire;
+
+use std::convert::Infallible;
+use std::pin::pin;
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use http_body_util::BodyExt;
+use hyper::body::{Body as _, Incoming};
+use hyper::server::conn::http2;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::timeout;
+
+use crate::connection::Visitor;
+use crate::door::Entrance;
+use crate::gate::Gate;
+use body::Body;
+use bounds::{
+    CONNECTION_WINDOW, FRAME_BYTES_MAX, HEADER_BYTES_MAX, MESSAGE_BYTES_MAX, MESSAGE_WAIT_MAX,
+    PING_EVERY, PONG_WAIT_MAX, PREFACE_WAIT_MAX, RESETS_MAX, SEND_BYTES_MAX, STREAM_WINDOW,
+    STREAMS_MAX,
+};
+use failure::{Code, Failure};
+use preface::AfterPreface;
+
+pub(crate) use wire::{Question, UNITS, Unread, unit_numbered};
+
+/// The service that Envoy asks.
+const SERVICE: &str = "envoy.service.ratelimit.v3.RateLimitService";
+const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+
+/// Before every message: whether it is compressed, and its length.
+const PREFIX_BYTES: usize = 5;
+
+/// Serves one connection. When we drain, it is told that no more calls are taken, and ends with the
+/// last answer.
+pub(crate) async fn serve<S>(stream: S, visitor: Visitor)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let Visitor { peer, entrance, gate } = visitor;
+    let Ok(Ok(stream)) = timeout(PREFACE_WAIT_MAX, AfterPreface::read(stream)).await else {
+        tracing::debug!(%peer, "not HTTP/2");
+        return;
+    };
+    let mut drain = gate.stages.watch();
+    let service = service_fn(move |request| {
+        let (entrance, gate) = (Arc::clone(&entrance), Arc::clone(&gate));
+        async move { Ok::<_, Infallible>(answer(request, &entrance, &gate).await) }
+    });
+    let mut connection = pin!(http2_server().serve_connection(TokioIo::new(stream), service));
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        () = drain.started() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%peer, %error, "a connection ended badly");
+    }
+}
+
+fn http2_server() -> http2::Builder<TokioExecutor> {
+    let mut server = http2::Builder::new(TokioExecutor::new());
+    server
+        .timer(TokioTimer::new())
+        .auto_date_header(false)
+        .max_concurrent_streams(STREAMS_MAX)
+        .max_header_list_size(HEADER_BYTES_MAX)
+        .max_frame_size(FRAME_BYTES_MAX)
+        .max_send_buf_size(SEND_BYTES_MAX)
+        .max_pending_accept_reset_streams(RESETS_MAX)
+        .max_local_error_reset_streams(RESETS_MAX)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .keep_alive_interval(PING_EVERY)
+        .keep_alive_timeout(PONG_WAIT_MAX);
+    server
+}
+
+async fn answer(request: Request<Incoming>, entrance: &Entrance, gate: &Gate) -> Response<Body> {
+    if !is_grpc(&request) {
+        return not_grpc();
+    }
+    let path = request.uri().path();
+    if path.starts_with(health::PATH) {
+        return Box::pin(health::answer(request, gate)).await;
+    }
+    if !is_let_in(&request, entrance) {
+        let missing = "the header field `authorization: Bearer` with this door's token is missing";
+        return Failure::new(Code::Unauthenticated, missing).into_response();
+    }
+    if path == SHOULD_RATE_LIMIT {
+        return should_rate_limit(request.into_body(), gate)
+            .await
+            .map_or_else(Failure::into_response, succeeded);
+    }
+    if reflection::is_asked(path) {
+        return Box::pin(reflection::answer(request, gate)).await;
+    }
+    Failure::new(Code::Unimplemented, "there is no such method here").into_response()
+}
+
+/// The call itself. Decided as soon as it has arrived, whatever becomes of the client: a call that
+/// is reset stays paid.
+async fn should_rate_limit(body: Incoming, gate: &Gate) -> Result<Bytes, Failure> {
+    let bytes = timeout(MESSAGE_WAIT_MAX, read_body(body)).await.map_err(|_| {
+        Failure::new(Code::DeadlineExceeded, "the message took too long to arrive")
+    })??;
+    let question = Question::read(message_of(&bytes)?)?;
+    let response = question.ask(&gate.limiter)?;
+    Ok(framed(&response))
+}
+
+/// All bytes of a body: without a copy if they came in one piece, as they nearly always do.
+async fn read_body(mut body: Incoming) -> Result<Bytes, Failure> {
+    let mut first = Bytes::new();
+    let mut joined = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|_| Failure::new(Code::Cancelled, "the call was cut off"))?;
+        let Ok(data) = frame.into_data() else { continue };
+        if first.is_empty() && joined.is_empty() {
+            first = data;
+        } else {
+            if joined.is_empty() {
+                joined.extend_from_slice(&first);
+            }
+            joined.extend_from_slice(&data);
+        }
+        refuse_if_large(if joined.is_empty() { &first } else { &joined })?;
+        if body.is_end_stream() {
+            break;
+        }
+    }
+    Ok(if joined.is_empty() { first } else { joined.freeze() })
+}
+
+/// A message that is or will be too large is refused before it is all here.
+fn refuse_if_large(bytes: &[u8]) -> Result<(), Failure> {
+    let announced = bytes.first_chunk::<PREFIX_BYTES>().map_or(0, announced);
+    if announced.max(bytes.len().saturating_sub(PREFIX_BYTES)) > MESSAGE_BYTES_MAX {
+        return Err(Failure::new(Code::ResourceExhausted, "the message is larger than 256 KiB"));
+    }
+    Ok(())
+}
+
+fn announced(prefix: &[u8; PREFIX_BYTES]) -> usize {
+    let [_, length @ ..] = *prefix;
+    usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX)
+}
+
+/// The one message in a body.
+fn message_of(bytes: &[u8]) -> Result<&[u8], Failure> {
+    let Some((prefix, message)) = bytes.split_first_chunk::<PREFIX_BYTES>() else {
+        return Err(Failure::new(Code::InvalidArgument, "there is no message"));
+    };
+    if prefix[0] != 0 {
+        return Err(Failure::new(Code::Unimplemented, "compressed messages are not read here"));
+    }
+    if message.len() != announced(prefix) {
+        return Err(Failure::new(Code::InvalidArgument, "there is not exactly one whole message"));
+    }
+    Ok(message)
+}
+
+fn framed(response: &tollgate::envoy::Response) -> Bytes {
+    let mut bytes = vec![0; PREFIX_BYTES];
+    wire::write(response, &mut bytes);
+    let length = u32::try_from(bytes.len() - PREFIX_BYTES).expect("an answer is far below 4 GiB");
+    bytes[1..PREFIX_BYTES].copy_from_slice(&length.to_be_bytes());
+    bytes.into()
+}
+
+fn succeeded(message: Bytes) -> Response<Body> {
+    let mut response = Response::new(Body::message(message));
+    response.headers_mut().insert(header::CONTENT_TYPE, GRPC);
+    response
+}
+
+const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
+
+fn is_grpc(request: &Request<Incoming>) -> bool {
+    let Some(content_type) = request.headers().get(header::CONTENT_TYPE) else { return false };
+    let format = content_type.as_bytes().strip_prefix(b"application/grpc");
+    let is_named = format.is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';')));
+    is_named && request.method() == Method::POST
+}
+
+fn not_grpc() -> Response<Body> {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
+    response
+}
+
+fn is_let_in(request: &Request<Incoming>, entrance: &Entrance) -> bool {
+    let Some(token) = entrance.token() else { return true };
+    let shown = request.headers().get(header::AUTHORIZATION);
+    let shown = shown.and_then(|value| value.as_bytes().strip_prefix(b"Bearer "));
+    shown.is_some_and(|shown| token.matches(shown))
+}

@@ -1,0 +1,208 @@
+//! A server to ask and a client to ask it with, which knows Envoy's messages from their files only.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response, request};
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::{Body, Frame, Incoming};
+use hyper::client::conn::http2::{self, SendRequest};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use prost::Message;
+use prost_reflect::prost_types::FileDescriptorSet;
+use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor};
+use serde_json::Value;
+use tokio::net::TcpStream;
+use tokio::sync::oneshot;
+use tollgate_server::{Door, Server, Source};
+use tonic::codegen::tokio_stream;
+
+pub(super) const SHOULD_RATE_LIMIT: &str =
+    "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+
+/// A server in threads of its own.
+pub(super) struct Running {
+    pub(super) address: SocketAddr,
+    stop: std::sync::Mutex<Option<oneshot::Sender<()>>>,
+    thread: JoinHandle<()>,
+}
+
+impl Running {
+    pub(super) fn start(policy: &str) -> Self {
+        Self::start_with(policy, &[])
+    }
+
+    /// With files beside the policy.
+    pub(super) fn start_with(policy: &str, files: &[(&str, &str)]) -> Self {
+        static STARTED: AtomicUsize = AtomicUsize::new(0);
+        let number = STARTED.fetch_add(1, Ordering::Relaxed);
+        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
+            .join(format!("grpc-{}-{number}", std::process::id()));
+        for (name, text) in files.iter().chain(&[("policy.yaml", policy)]) {
+            let file = folder.join(name);
+            std::fs::create_dir_all(file.parent().expect("a folder")).expect("created");
+            std::fs::write(file, text).expect("written");
+        }
+        let server = Server::bind(Source::File(folder.join("policy.yaml"))).expect("bound");
+        let (_, address) =
+            server.addresses().find(|(door, _)| *door == Door::Grpc).expect("a gRPC door");
+        let (stop, stopped) = oneshot::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            let until = async {
+                let _ = stopped.await;
+            };
+            server.run_until(until).expect("served");
+            let _ = std::fs::remove_dir_all(folder);
+        });
+        Self { address, stop: std::sync::Mutex::new(Some(stop)), thread }
+    }
+
+    pub(super) async fn client(&self) -> Client {
+        let stream = TcpStream::connect(self.address).await.expect("connected");
+        stream.set_nodelay(true).expect("set");
+        let (sender, connection) =
+            http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.expect("spoken to");
+        tokio::spawn(connection);
+        Client(sender)
+    }
+
+    pub(super) fn ask_to_stop(&self) {
+        if let Some(stop) = self.stop.lock().expect("no panic").take() {
+            let _ = stop.send(());
+        }
+    }
+
+    /// Stops, and waits until that is done.
+    pub(super) async fn stop(self) {
+        self.ask_to_stop();
+        let joined = tokio::task::spawn_blocking(move || self.thread.join());
+        joined.await.expect("joined").expect("no panic in the server");
+    }
+}
+
+type AnyBody = http_body_util::combinators::UnsyncBoxBody<Bytes, std::convert::Infallible>;
+
+#[derive(Clone)]
+pub(super) struct Client(SendRequest<AnyBody>);
+
+/// What came back.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) status: u16,
+    /// Header fields and trailers.
+    fields: HeaderMap,
+    body: Bytes,
+}
+
+impl Answer {
+    pub(super) fn field(&self, name: &str) -> &str {
+        self.fields.get(name).map_or("", |value| value.to_str().expect("text"))
+    }
+
+    /// The message, if all went well.
+    pub(super) fn message(&self) -> &[u8] {
+        assert_eq!(self.field("grpc-status"), "0", "{self:?}");
+        &self.body[5..]
+    }
+
+    /// The message as the JSON of a `RateLimitResponse`.
+    pub(super) fn response(&self) -> Value {
+        let kind = kind("envoy.service.ratelimit.v3.RateLimitResponse");
+        let message = DynamicMessage::decode(kind, self.message()).expect("a response");
+        serde_json::to_value(message).expect("JSON")
+    }
+}
+
+/// A request of gRPC.
+pub(super) fn grpc(request: request::Builder) -> request::Builder {
+    request.header("content-type", "application/grpc").header("te", "trailers")
+}
+
+impl Client {
+    pub(super) async fn should_rate_limit(&self, body: Bytes) -> Answer {
+        self.call(SHOULD_RATE_LIMIT, body, grpc).await
+    }
+
+    /// None if the server takes no more calls, and this one was not sent.
+    pub(super) async fn try_should_rate_limit(&self, body: Bytes) -> Option<Answer> {
+        let request = made(SHOULD_RATE_LIMIT, grpc, Full::new(body));
+        match self.0.clone().try_send_request(request).await {
+            Ok(response) => Some(read(response).await),
+            Err(mut refused) => {
+                assert!(refused.take_message().is_some(), "lost: {:?}", refused.error());
+                None
+            }
+        }
+    }
+
+    pub(super) async fn call(
+        &self,
+        path: &str,
+        body: Bytes,
+        with: impl FnOnce(request::Builder) -> request::Builder,
+    ) -> Answer {
+        self.send(made(path, with, Full::new(body))).await
+    }
+
+    pub(super) async fn call_in_pieces(&self, path: &str, pieces: Vec<Bytes>) -> Answer {
+        let frames = pieces.into_iter().map(|piece| Ok(Frame::data(piece)));
+        self.send(made(path, grpc, StreamBody::new(tokio_stream::iter(frames)))).await
+    }
+
+    pub(super) async fn open(&self, path: &str, body: Full<Bytes>) -> Response<Incoming> {
+        self.0.clone().send_request(made(path, grpc, body)).await.expect("an answer")
+    }
+
+    async fn send(&self, request: Request<AnyBody>) -> Answer {
+        read(self.0.clone().send_request(request).await.expect("an answer")).await
+    }
+}
+
+fn made<B>(
+    path: &str,
+    with: impl FnOnce(request::Builder) -> request::Builder,
+    body: B,
+) -> Request<AnyBody>
+where
+    B: Body<Data = Bytes, Error = std::convert::Infallible> + Send + 'static,
+{
+    let request = Request::post(format!("http://tollgate{path}"));
+    with(request).body(body.boxed_unsync()).expect("a request")
+}
+
+async fn read(response: Response<Incoming>) -> Answer {
+    let (head, body) = response.into_parts();
+    let mut fields = head.headers;
+    let body = body.collect().await.expect("a whole answer");
+    fields.extend(body.trailers().cloned().unwrap_or_default());
+    Answer { status: head.status.as_u16(), fields, body: body.to_bytes() }
+}
+
+/// A message as gRPC sends it.
+pub(super) fn framed(message: &[u8]) -> Bytes {
+    let length = u32::try_from(message.len()).expect("a length").to_be_bytes();
+    [&[0], &length[..], message].concat().into()
+}
+
+/// A `RateLimitRequest` from its JSON, framed.
+pub(super) fn request(json: &Value) -> Bytes {
+    let kind = kind("envoy.service.ratelimit.v3.RateLimitRequest");
+    let message = DynamicMessage::deserialize(kind, json).expect("a request");
+    framed(&message.encode_to_vec())
+}
+
+fn kind(name: &str) -> MessageDescriptor {
+    static POOL: std::sync::LazyLock<DescriptorPool> = std::sync::LazyLock::new(|| {
+        DescriptorPool::from_file_descriptor_set(compiled()).expect("whole")
+    });
+    POOL.get_message_by_name(name).expect("a message of these files")
+}
+
+/// The files of `proto/` and what they import.
+pub(super) fn compiled() -> FileDescriptorSet {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/proto");
+    protox::compile(["envoy/service/ratelimit/v3/rls.proto"], [folder]).expect("compiled")
+}

@@ -1,0 +1,72 @@
+//! HTTP/2 by hand, for what no client would send.
+
+pub(super) const DATA: u8 = 0;
+pub(super) const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
+pub(super) const SETTINGS: u8 = 4;
+pub(super) const PING: u8 = 6;
+pub(super) const CONTINUATION: u8 = 9;
+
+const END_STREAM: u8 = 1;
+const END_HEADERS: u8 = 4;
+
+pub(super) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).expect("a small frame").to_be_bytes();
+    let mut bytes = vec![length[1], length[2], length[3], kind, flags];
+    bytes.extend_from_slice(&stream.to_be_bytes());
+    bytes.extend_from_slice(payload);
+    bytes
+}
+
+/// What a client says first.
+pub(super) fn opening() -> Vec<u8> {
+    [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(), frame(SETTINGS, 0, 0, &[])].concat()
+}
+
+/// A header field, neither compressed nor remembered.
+pub(super) fn field(name: &str, value: &str) -> Vec<u8> {
+    let text = |text: &str| {
+        let length = u8::try_from(text.len()).expect("a short text");
+        assert!(length < 127);
+        [vec![length], text.as_bytes().to_vec()].concat()
+    };
+    [vec![0], text(name), text(value)].concat()
+}
+
+/// The header fields of a call.
+pub(super) fn fields() -> Vec<u8> {
+    [
+        field(":method", "POST"),
+        field(":scheme", "http"),
+        field(":path", super::SHOULD_RATE_LIMIT),
+        field(":authority", "tollgate"),
+        field("content-type", "application/grpc"),
+        field("te", "trailers"),
+    ]
+    .concat()
+}
+
+pub(super) fn headers(stream: u32) -> Vec<u8> {
+    frame(HEADERS, END_HEADERS, stream, &fields())
+}
+
+pub(super) fn reset(stream: u32) -> Vec<u8> {
+    frame(RST_STREAM, 0, stream, &8_u32.to_be_bytes())
+}
+
+/// A whole call, from the first byte of the connection.
+pub(super) fn call(stream: u32, message: &[u8]) -> Vec<u8> {
+    [opening(), headers(stream), frame(DATA, END_STREAM, stream, message)].concat()
+}
+
+/// The kind and the stream of each frame.
+pub(super) fn kinds(mut bytes: &[u8]) -> Vec<(u8, u32)> {
+    let mut kinds = Vec::new();
+    while let Some((head, rest)) = bytes.split_first_chunk::<9>() {
+        let [a, b, c, kind, _flags, stream @ ..] = *head;
+        let length = u32::from_be_bytes([0, a, b, c]) as usize;
+        kinds.push((kind, u32::from_be_bytes(stream)));
+        bytes = rest.get(length..).unwrap_or_default();
+    }
+    kinds
+}

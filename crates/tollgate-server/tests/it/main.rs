@@ -1,0 +1,3 @@
+//! The doors, asked from outside.
+
+mod grpc;
