@@ -21,11 +21,11 @@ fn answered(gate: &Gate, attributes: &[(&str, &str)], lease: Option<&str>) -> Va
 fn written(verdict: &Verdict, keys: &Keys, lease: Option<&str>) -> Value {
     let mut out = Vec::new();
     json::write(&mut out, verdict, keys, lease);
-    serde_json::from_slice(&out).unwrap()
+    serde_json::from_slice(&out).expect("JSON")
 }
 
 fn problem_of(verdict: &Verdict) -> Value {
-    serde_json::from_slice(&refused(verdict, Form::Problem)).unwrap()
+    serde_json::from_slice(&refused(verdict, Form::Problem)).expect("JSON")
 }
 
 fn refused(verdict: &Verdict, form: Form) -> Vec<u8> {

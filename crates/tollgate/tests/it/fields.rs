@@ -25,25 +25,27 @@ fn fields_after(number: u32, policy: &str) -> HeaderMap {
 
 /// All fields, in the order of their names.
 fn lines(headers: &HeaderMap) -> Vec<String> {
-    let mut pairs: Vec<(&str, &str)> =
-        headers.iter().map(|(name, value)| (name.as_str(), value.to_str().unwrap())).collect();
+    let mut pairs: Vec<(&str, &str)> = headers
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.to_str().expect("ASCII")))
+        .collect();
     pairs.sort_unstable();
     pairs.into_iter().map(|(name, value)| format!("{name}: {value}")).collect()
 }
 
 fn number(headers: &HeaderMap, name: &str) -> Option<u64> {
-    Some(headers.get(name)?.to_str().unwrap().parse().unwrap())
+    Some(headers.get(name)?.to_str().ok()?.parse().expect("a number"))
 }
 
 /// A list field as a parser of structured fields reads it: each name with its whole numbers.
 fn list(headers: &HeaderMap, name: &str) -> Vec<(String, Vec<(String, i64)>)> {
-    let list: List = Parser::new(headers[name].as_bytes()).parse().unwrap();
+    let list: List = Parser::new(headers[name].as_bytes()).parse().expect("a list");
     let entry = |entry: ListEntry| {
         let ListEntry::Item(Item { bare_item, params }) = entry else { panic!("no lists inside") };
         let parameters = params.into_iter().filter_map(|(name, value)| {
             Some((name.as_str().to_owned(), i64::from(value.as_integer()?)))
         });
-        (bare_item.as_string().unwrap().as_str().to_owned(), parameters.collect())
+        (bare_item.as_string().expect("a string").as_str().to_owned(), parameters.collect())
     };
     list.into_iter().map(entry).collect()
 }
