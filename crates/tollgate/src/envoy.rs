@@ -2,6 +2,29 @@
 //!
 //! This is what the service means, without how it is asked: the doors turn a message into a
 //! [`Call`], and the [`Response`] into a message.
+//!
+//! ```
+//! use tollgate::envoy::{Call, Descriptor};
+//! use tollgate::{Descriptors, Limiter};
+//!
+//! let files = [("shop.yaml", "
+//! domain: shop
+//! descriptors:
+//!   - key: user
+//!     rate_limit: { unit: hour, requests_per_unit: 2 }
+//! ")];
+//! let limiter = Limiter::from_yaml("limits: []")?;
+//! limiter.replace_descriptors(Descriptors::parse(&files, false)?, &Default::default())?;
+//!
+//! let anna = [Descriptor { entries: &[("user", "anna")], ..Descriptor::default() }];
+//! let call = Call { domain: "shop", descriptors: &anna, hits: 1 };
+//! let over = [(); 3].map(|()| limiter.rate_limit(&call).map(|response| response.is_over));
+//! assert_eq!(over, [Ok(false), Ok(false), Ok(true)]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod engine;
+mod tell;
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,7 +35,10 @@ use tollgate_store::TooManyLimits;
 
 pub use tollgate_policy::Unit;
 
+use crate::bounds::{DESCRIPTORS_MAX, ENTRIES_MAX};
 use crate::limiter::Limiter;
+
+pub(crate) use engine::Engine;
 
 /// One request for a decision.
 #[derive(Clone, Copy, Debug)]
@@ -89,7 +115,8 @@ pub struct Status {
     pub current_limit: Option<CurrentLimit>,
     /// What can still be taken.
     pub limit_remaining: u32,
-    /// Whole seconds until the limit is whole again; none if none applies.
+    /// Whole seconds until the limit is whole again, or if it is over, until the same would be let
+    /// through; none if no limit applies.
     pub seconds_until_reset: Option<u64>,
 }
 
@@ -136,14 +163,8 @@ impl std::error::Error for CallError {}
 impl Limiter {
     /// Decides a call by the descriptors in force.
     pub fn rate_limit(&self, call: &Call<'_>) -> Result<Response, CallError> {
-        if call.domain.is_empty() {
-            return Err(CallError::EmptyDomain);
-        }
-        if call.descriptors.is_empty() {
-            return Err(CallError::NoDescriptors);
-        }
-        let statuses = call.descriptors.iter().map(|_| Status::default()).collect();
-        Ok(Response { statuses, ..Response::default() })
+        call.check()?;
+        Ok(self.envoy().decide(self.store(), call))
     }
 
     /// Puts other descriptors in force. Calls under way finish under those they began with; what
@@ -153,7 +174,24 @@ impl Limiter {
         descriptors: Descriptors,
         settings: &DescriptorSettings,
     ) -> Result<(), TooManyLimits> {
-        let _ = (descriptors, settings);
+        self.envoy().replace(self.store(), descriptors, settings)
+    }
+}
+
+impl Call<'_> {
+    fn check(&self) -> Result<(), CallError> {
+        if self.domain.is_empty() {
+            return Err(CallError::EmptyDomain);
+        }
+        if self.descriptors.is_empty() {
+            return Err(CallError::NoDescriptors);
+        }
+        if self.descriptors.len() > DESCRIPTORS_MAX {
+            return Err(CallError::TooManyDescriptors);
+        }
+        if self.descriptors.iter().any(|descriptor| descriptor.entries.len() > ENTRIES_MAX) {
+            return Err(CallError::TooManyEntries);
+        }
         Ok(())
     }
 }

@@ -42,8 +42,9 @@ mod verdict;
 pub use limiter::{Keys, Lease, Limiter, LimiterError, Pinned};
 pub use tollgate_core::{Algorithm, Cost, Decision, Limit, Micros, Outcome, Quota, Timestamp};
 pub use tollgate_policy::{
-    Cidr, ClientIp, End, HeaderGeneration, Listen, Listener, Missing, Mistake, Mistakes, Mode,
-    OnStoreFailure, Policy, Request, Rule, Settings, Store, Warning,
+    Charging, Cidr, ClientIp, DescriptorSettings, Descriptors, End, HeaderGeneration, Listen,
+    Listener, Missing, Mistake, Mistakes, Mode, OnStoreFailure, Policy, Request, ResponseHeaders,
+    Rule, Settings, Store, Warning,
 };
 pub use tollgate_store::{Clock, MemoryStore, TooManyLimits, Unreservable, snapshot};
 pub use verdict::{Answer, Ruling, Verdict};

@@ -13,12 +13,14 @@ use tollgate_store::bounds::MAX_BYTES_DEFAULT;
 use tollgate_store::{Charge, Clock, Enrolled, MemoryStore, Receipt, TooManyLimits, Unreservable};
 use tollgate_store::{Taken, WhenFull};
 
+use crate::envoy::Engine;
 use crate::verdict::{Entry, Ruling, Verdict};
 
 /// Decides requests under a policy, which can be replaced while it does.
 pub struct Limiter {
     store: Arc<MemoryStore>,
     policy: ArcSwap<InForce>,
+    envoy: Engine,
 }
 
 /// A policy with its limits enrolled.
@@ -34,7 +36,7 @@ impl Limiter {
     /// A limiter that keeps its states in `store`.
     pub fn new(policy: Policy, store: Arc<MemoryStore>) -> Result<Self, TooManyLimits> {
         let policy = ArcSwap::from_pointee(InForce::new(policy, &store)?);
-        Ok(Self { store, policy })
+        Ok(Self { store, policy, envoy: Engine::default() })
     }
 
     /// A limiter for a policy that needs no other file, with a memory store of its own, as large as
@@ -124,6 +126,10 @@ impl Limiter {
     /// Shows the policy in force to `look`.
     pub fn with_policy<T>(&self, look: impl FnOnce(&Policy) -> T) -> T {
         look(&self.policy.load().policy)
+    }
+
+    pub(crate) fn envoy(&self) -> &Engine {
+        &self.envoy
     }
 
     /// Where the states are.

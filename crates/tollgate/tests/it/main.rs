@@ -1,6 +1,7 @@
 //! The limiter from the outside, on a clock that stands still until it is moved.
 
 mod bodies;
+mod envoy;
 mod examples;
 mod fields;
 mod limiter;
