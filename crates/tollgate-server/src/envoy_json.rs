@@ -237,3 +237,81 @@ fn json(value: &envoy::Value) -> serde_json::Value {
 const fn is_zero(number: &u32) -> bool {
     *number == 0
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+    use tollgate::Limiter;
+
+    use super::*;
+    use crate::grpc::{full_response, json_of};
+
+    fn gate() -> Gate {
+        let limits = "limits: [{name: login, per: [client_ip], rate: 5/minute}]";
+        Gate::new(Limiter::from_yaml(limits).expect("a policy")).0
+    }
+
+    fn check(body: &str, status: u16, expected: &Value) {
+        let (code, answer) = answer(body.as_bytes(), &gate());
+        let answer: Value = serde_json::from_slice(&answer).expect("JSON");
+        assert_eq!((code.as_u16(), &answer), (status, expected), "{body}");
+    }
+
+    #[test]
+    fn a_call_may_be_written_in_any_way_that_its_messages_can() {
+        let ok = json!({"overallCode": "OK", "statuses": [{"code": "OK"}]});
+        let calls = [
+            r#"{"domain": "a", "descriptors": [{"entries": [{"key": "b"}]}]}"#,
+            r#"{"domain": "a", "hitsAddend": 1, "descriptors": [{"hitsAddend": "7"}]}"#,
+            r#"{"domain": "a", "hits_addend": "1", "descriptors": [{"hits_addend": 7}]}"#,
+            r#"{"domain": "a", "hitsAddend": null, "descriptors": [{"entries": null}]}"#,
+            r#"{"domain": "a", "descriptors": [{"isNegativeHits": true}]}"#,
+            r#"{"domain": "a", "descriptors": [{"is_negative_hits": false}]}"#,
+        ];
+        for call in calls {
+            check(call, 200, &ok);
+        }
+        for limit in [
+            r#"{"requestsPerUnit": 9, "unit": "HOUR", "unitMultiplier": 2}"#,
+            r#"{"requests_per_unit": 9, "unit": 3, "unit_multiplier": "2"}"#,
+        ] {
+            let limit: AskedLimit = serde_json::from_str(limit).expect("a limit");
+            let read = limit.into_override();
+            let expected = Override { requests_per_unit: 9, unit: Unit::Hour, unit_multiplier: 2 };
+            assert_eq!(read, Ok(expected));
+        }
+    }
+
+    #[test]
+    fn what_is_no_call_is_400_with_the_reason() {
+        for body in [
+            "",
+            "[]",
+            "{",
+            r#"{"domain": 1}"#,
+            r#"{"domain": "a"}"#,
+            r#"{"domain": "", "descriptors": [{}]}"#,
+            r#"{"domain": "a", "descriptors": [{}], "else": 1}"#,
+            r#"{"domain": "a", "domain": "b", "descriptors": [{}]}"#,
+            r#"{"domain": "a", "descriptors": [{}], "hitsAddend": -1}"#,
+            r#"{"domain": "a", "descriptors": [{}], "hitsAddend": 1.5}"#,
+            r#"{"domain": "a", "descriptors": [{}], "hitsAddend": 4294967296}"#,
+            r#"{"domain": "a", "descriptors": [{}], "hitsAddend": "0x10"}"#,
+            r#"{"domain": "a", "descriptors": [{"limit": {"unit": "EON"}}]}"#,
+            r#"{"domain": "a", "descriptors": [{"limit": {"requestsPerUnit": 3}}]}"#,
+        ] {
+            let (code, answer) = answer(body.as_bytes(), &gate());
+            let answer: Value = serde_json::from_slice(&answer).expect("JSON");
+            assert_eq!((code.as_u16(), &answer["code"]), (400, &json!(3)), "{body}");
+            assert!(answer["message"].as_str().is_some_and(|why| !why.is_empty()), "{body}");
+        }
+    }
+
+    #[test]
+    fn an_answer_is_the_json_of_the_message_that_grpc_sends() {
+        let response = full_response();
+        let written: Value =
+            serde_json::from_slice(&written(&Response::from(&response))).expect("JSON");
+        assert_eq!(written, json_of(&response));
+    }
+}

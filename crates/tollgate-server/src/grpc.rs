@@ -41,6 +41,8 @@ use bounds::{
 use failure::{Code, Failure};
 use preface::AfterPreface;
 
+#[cfg(test)]
+pub(crate) use wire::tests::{full_response, json_of};
 pub(crate) use wire::{Question, UNITS, Unread, unit_numbered};
 
 /// The service that Envoy asks.

@@ -278,3 +278,235 @@ fn write_value(value: &Value, writer: &mut Writer<'_>) {
         }),
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::sync::Arc;
+
+    use prost::Message;
+    use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor};
+    use serde_json::json;
+    use smallvec::smallvec;
+
+    use super::*;
+
+    /// A message as the files of `proto/` have it.
+    fn kind(name: &str) -> MessageDescriptor {
+        let files = include_bytes!("../../proto/descriptors.bin");
+        let pool = DescriptorPool::decode(&files[..]).expect("files");
+        let name = format!("envoy.service.ratelimit.v3.{name}");
+        pool.get_message_by_name(&name).expect("a message of these files")
+    }
+
+    fn request(json: &serde_json::Value) -> Vec<u8> {
+        let message = DynamicMessage::deserialize(kind("RateLimitRequest"), json);
+        message.expect("a request").encode_to_vec()
+    }
+
+    fn check_read(message: &[u8], expected: &str) {
+        let question = Question::read(message).expect("read");
+        let descriptors = question.descriptors.iter();
+        let descriptors: Vec<_> = descriptors
+            .map(|(entries, descriptor)| {
+                let Descriptor { entries: _, limit, hits, is_negative_hits } = descriptor;
+                let limit =
+                    limit.map(|limit| (limit.requests_per_unit, limit.unit, limit.unit_multiplier));
+                (entries, limit, hits, is_negative_hits)
+            })
+            .collect();
+        let Question { domain, hits, entries, .. } = &question;
+        assert_eq!(format!("{domain} {hits} {entries:?} {descriptors:?}"), expected);
+    }
+
+    #[test]
+    fn a_request_is_read_as_the_proto_files_say() {
+        let message = request(&json!({
+            "domain": "shop",
+            "hitsAddend": 4294967295u32,
+            "descriptors": [
+                {"entries": [{"key": "a", "value": "b"}, {"key": "c"}], "hitsAddend": "0"},
+                {
+                    "entries": [{"key": "d", "value": "é"}],
+                    "limit": {"requestsPerUnit": 300, "unit": "YEAR", "unitMultiplier": 7},
+                    "hitsAddend": "18446744073709551615",
+                    "isNegativeHits": true,
+                },
+                {},
+            ],
+        }));
+        check_read(
+            &message,
+            r#"shop 4294967295 [("a", "b"), ("c", ""), ("d", "é")] [(2, None, Some(0), false), (1, Some((300, Year, 7)), Some(18446744073709551615), true), (0, None, None, false)]"#,
+        );
+        check_read(b"", " 0 [] []");
+    }
+
+    #[test]
+    fn what_is_unknown_is_skipped_and_what_comes_twice_counts_once() {
+        let once = request(&json!({"domain": "a", "hitsAddend": 1}));
+        let twice = request(&json!({"domain": "b", "hitsAddend": 2}));
+        let unknown = b"\x99\x06\0\0\0\0\0\0\0\0\x9d\x06\0\0\0\0\x92\x06\x02hi\x90\x06\xff\x01";
+        check_read(&[&once[..], unknown, &twice[..]].concat(), "b 2 [] []");
+
+        // One limit in two pieces: the count, then the unit.
+        check_read(
+            b"\x12\x08\x12\x02\x08\x05\x12\x02\x10\x02",
+            " 0 [] [(0, Some((5, Minute, 0)), None, false)]",
+        );
+    }
+
+    #[test]
+    fn a_value_that_is_no_text_is_still_counted() {
+        check_read(
+            b"\x12\x0a\x0a\x08\x0a\x01k\x12\x03a\xff\xfe",
+            r#" 0 [("k", "a��")] [(1, None, None, false)]"#,
+        );
+    }
+
+    #[test]
+    fn what_is_no_request_is_told_so() {
+        let cases: [(&[u8], Unread); 6] = [
+            (b"\x0a", Unread::Malformed),
+            (b"\x0a\x05ab", Unread::Malformed),
+            (b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", Unread::Malformed),
+            (b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", Unread::Malformed),
+            (b"\x0b\x0c", Unread::Malformed),
+            (b"\x12\x02\x12\x00", Unread::NoUnit),
+        ];
+        for (message, why) in cases {
+            assert_eq!(Question::read(message).err(), Some(why), "{message:?}");
+        }
+        let descriptors = b"\x12\x00".repeat(DESCRIPTORS_MAX + 1);
+        let why = Unread::TooMany(CallError::TooManyDescriptors);
+        assert_eq!(Question::read(&descriptors).err(), Some(why));
+        let entries = b"\x0a\x00".repeat(ENTRIES_MAX + 1);
+        let mut descriptor = Vec::new();
+        Writer(&mut descriptor).bytes(2, &entries);
+        let why = Unread::TooMany(CallError::TooManyEntries);
+        assert_eq!(Question::read(&descriptor).err(), Some(why));
+    }
+
+    #[test]
+    fn a_request_cut_short_or_changed_never_panics() {
+        let whole = request(&json!({
+            "domain": "shop",
+            "descriptors": [{
+                "entries": [{"key": "a", "value": "b"}],
+                "limit": {"requestsPerUnit": 300, "unit": "YEAR"},
+                "hitsAddend": "5",
+            }],
+        }));
+        for at in 0..whole.len() {
+            let _ = Question::read(&whole[..at]);
+            for bits in 1..=u8::MAX {
+                let mut changed = whole.clone();
+                changed[at] ^= bits;
+                let _ = Question::read(&changed);
+            }
+        }
+    }
+
+    /// An answer with everything in it.
+    pub(crate) fn full_response() -> Response {
+        let limit = CurrentLimit {
+            name: Some("calm".repeat(100).into()),
+            requests_per_unit: 300,
+            unit: Unit::Week,
+            unit_multiplier: Some(2),
+        };
+        let bare = CurrentLimit {
+            name: None,
+            requests_per_unit: 0,
+            unit: Unit::Second,
+            unit_multiplier: None,
+        };
+        Response {
+            is_over: true,
+            statuses: smallvec![
+                Status {
+                    is_over: true,
+                    current_limit: Some(limit),
+                    limit_remaining: 0,
+                    seconds_until_reset: Some(604_800),
+                },
+                Status {
+                    is_over: false,
+                    current_limit: Some(bare),
+                    limit_remaining: u32::MAX,
+                    seconds_until_reset: Some(0),
+                },
+                Status::default(),
+            ],
+            headers: vec![(Arc::from("RateLimit-Reset"), "7".to_owned())],
+            metadata: Some(vec![
+                ("domain", Value::Text("shop".to_owned())),
+                ("hits", Value::Number(1.5)),
+                ("none", Value::Number(0.0)),
+                ("no", Value::Bool(false)),
+                ("list", Value::List(vec![Value::Bool(true), Value::Text(String::new())])),
+                ("map", Value::Map(vec![("empty", Value::List(Vec::new()))])),
+            ]),
+        }
+    }
+
+    /// The JSON of an answer, by way of its bytes.
+    pub(crate) fn json_of(response: &Response) -> serde_json::Value {
+        let mut bytes = Vec::new();
+        write(response, &mut bytes);
+        let message = DynamicMessage::decode(kind("RateLimitResponse"), &bytes[..]);
+        let message = message.expect("a response");
+        assert_eq!(message.unknown_fields().count(), 0);
+        serde_json::to_value(message).expect("JSON")
+    }
+
+    #[test]
+    fn an_answer_is_written_as_the_proto_files_say() {
+        let expected = json!({
+            "overallCode": "OVER_LIMIT",
+            "statuses": [
+                {
+                    "code": "OVER_LIMIT",
+                    "currentLimit": {
+                        "requestsPerUnit": 300,
+                        "unit": "WEEK",
+                        "name": "calm".repeat(100),
+                        "unitMultiplier": 2,
+                    },
+                    "durationUntilReset": "604800s",
+                },
+                {
+                    "code": "OK",
+                    "currentLimit": {"unit": "SECOND"},
+                    "limitRemaining": u32::MAX,
+                    "durationUntilReset": "0s",
+                },
+                {"code": "OK"},
+            ],
+            "responseHeadersToAdd": [{"key": "RateLimit-Reset", "value": "7"}],
+            "dynamicMetadata": {
+                "domain": "shop",
+                "hits": 1.5,
+                "none": 0.0,
+                "no": false,
+                "list": [true, ""],
+                "map": {"empty": []},
+            },
+        });
+        assert_eq!(json_of(&full_response()), expected);
+        assert_eq!(json_of(&Response::default()), json!({"overallCode": "OK"}));
+    }
+
+    #[test]
+    fn every_unit_has_the_number_of_its_name() {
+        for (name, unit) in UNITS {
+            let limit =
+                CurrentLimit { name: None, requests_per_unit: 1, unit, unit_multiplier: None };
+            let status = Status { current_limit: Some(limit), ..Status::default() };
+            let response = Response { statuses: smallvec![status], ..Response::default() };
+            assert_eq!(json_of(&response)["statuses"][0]["currentLimit"]["unit"], name);
+            assert_eq!(unit_numbered(number_of(unit)), Some(unit));
+        }
+        assert_eq!(unit_numbered(0), None);
+        assert_eq!(unit_numbered(8), None);
+    }
+}
