@@ -1,9 +1,11 @@
 //! The limiter from the outside, on a clock that stands still until it is moved.
 
 mod bodies;
+mod docs;
 mod envoy;
 mod examples;
 mod fields;
+mod identity;
 mod limiter;
 
 use std::sync::Arc;
