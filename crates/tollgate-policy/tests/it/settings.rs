@@ -2,10 +2,11 @@
 
 use tollgate_core::{Algorithm, Micros};
 use tollgate_policy::{
-    HeaderGeneration, Mode, OnStoreFailure, RedisServers, Settings, Store, Unknown,
+    Charging, HeaderGeneration, Mode, OnStoreFailure, RedisServers, ResponseHeaders, Settings,
+    Store, Unknown,
 };
 
-use crate::corpus;
+use crate::{corpus, policy};
 
 fn accepted(name: &str) -> tollgate_policy::Policy {
     let files = corpus::files("accepted");
@@ -100,4 +101,28 @@ fn a_store_has_all_its_forms() {
 fn headers_can_be_switched_off() {
     assert!(settings("headers-off").headers.is_empty());
     assert!(settings("headers-off-in-a-list").headers.is_empty());
+}
+
+#[test]
+fn descriptors_take_what_their_service_takes_from_its_environment() {
+    let settings = |text: &str| {
+        let descriptors = policy(&format!("limits: []\ndescriptors: {text}"));
+        descriptors.settings().descriptors.clone().unwrap()
+    };
+    let short = settings("./envoy/");
+    assert_eq!(short, settings("{ path: ./envoy/ }"));
+    assert!(!(short.shadow || short.quota || short.merge_domains || short.dynamic_metadata));
+    assert_eq!(short.charging, Charging::Every);
+    let long = settings(
+        "{ path: e, shadow: true, quota: true, merge_domains: true, response_headers: true, \
+         dynamic_metadata: true, charging: unless_over }",
+    );
+    assert!(long.shadow && long.quota && long.merge_domains && long.dynamic_metadata);
+    assert_eq!(long.response_headers, Some(ResponseHeaders::default()));
+    assert_eq!(long.charging, Charging::UnlessOver);
+    let named = settings("{ path: e, response_headers: [a, b, c], charging: all_or_nothing }");
+    let [limit, remaining, reset] = ["a", "b", "c"].map(str::to_owned);
+    assert_eq!(named.response_headers, Some(ResponseHeaders { limit, remaining, reset }));
+    assert_eq!(named.charging, Charging::AllOrNothing);
+    assert_eq!(settings("{ path: e, response_headers: false }").response_headers, None);
 }

@@ -665,3 +665,77 @@ mod reload {
         assert_eq!(subject.ask(&[of(B)]), "over OK");
     }
 }
+
+mod page {
+    use super::*;
+
+    const PAGE: &str = include_str!("../../../../docs/envoy.md");
+
+    /// The fenced blocks of the page, each with its language.
+    fn blocks() -> Vec<(&'static str, &'static str)> {
+        let mut parts = PAGE.split("\n```");
+        parts.next();
+        let blocks = parts.step_by(2).filter_map(|block| block.split_once('\n'));
+        blocks.collect()
+    }
+
+    /// `a=1, b=2 | c=3`
+    fn asked(text: &str) -> Vec<Vec<(&str, &str)>> {
+        text.split(" | ").map(entries).collect()
+    }
+
+    fn entries(text: &str) -> Vec<(&str, &str)> {
+        let entries = text.split(", ").map(|entry| entry.trim().split_once('='));
+        entries.map(|entry| entry.expect("a key and a value")).collect()
+    }
+
+    fn told(status: &Status) -> String {
+        let left = status.limit_remaining;
+        let is_limited = status.current_limit.is_some() || left > 0;
+        match (status.is_over, is_limited) {
+            (true, _) => "OVER_LIMIT".to_owned(),
+            (false, true) => format!("OK, {left} left"),
+            (false, false) => "OK".to_owned(),
+        }
+    }
+
+    #[test]
+    fn every_example_of_the_page_is_read_and_answered_as_it_says() {
+        let mut subject = None;
+        let (mut files, mut policies, mut calls) = (0, 0, 0);
+        for (language, text) in blocks() {
+            if language == "yaml" && text.starts_with("domain: ") {
+                let domain = text.lines().next().unwrap().trim_start_matches("domain: ");
+                subject = Some((Subject::new(text), domain));
+                files += 1;
+            } else if language == "yaml" {
+                let policy = Policy::parse("policy", text, &mut |_| Err(String::new()));
+                let settings = policy.unwrap_or_else(|it| panic!("{it}")).settings().clone();
+                assert_eq!(settings.descriptors.unwrap().path, "./envoy/");
+                policies += 1;
+            } else {
+                assert_eq!(language, "text");
+                let (subject, domain) = subject.as_ref().unwrap();
+                for line in text.lines() {
+                    let (call, answer) = line.split_once('→').unwrap();
+                    let entries = asked(call.trim());
+                    let descriptors: Vec<_> = entries.iter().map(|it| of(it)).collect();
+                    let call = Call { domain, descriptors: &descriptors, hits: 1 };
+                    let response = subject.limiter.rate_limit(&call).unwrap();
+                    let found: Vec<String> = response.statuses.iter().map(told).collect();
+                    assert_eq!(found.join(" | "), answer.trim(), "{line}");
+                    calls += 1;
+                }
+            }
+        }
+        assert_eq!((files, policies, calls), (3, 2, 15));
+    }
+
+    #[test]
+    fn the_bounds_of_the_page_are_those_of_the_code() {
+        use tollgate::bounds::{DESCRIPTORS_MAX, ENTRIES_MAX, OVERRIDES_MAX};
+        assert_eq!((DESCRIPTORS_MAX, ENTRIES_MAX, OVERRIDES_MAX), (128, 64, 16_384));
+        assert!(PAGE.contains("At most 128 descriptors of 64 entries"));
+        assert!(PAGE.contains("Of such limits 16,384"));
+    }
+}
