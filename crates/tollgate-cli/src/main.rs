@@ -12,6 +12,7 @@ mod man;
 mod output;
 mod policy_file;
 mod schema;
+mod serve;
 mod validate;
 
 use std::process::ExitCode;
@@ -20,6 +21,7 @@ use clap::{Parser, Subcommand};
 
 const EXAMPLES: &str = "\
 Examples:
+  tollgate serve                                   decide requests, by a policy to try things with
   tollgate validate policy.yaml                    every mistake, with its place
   tollgate compare 10/minute --traffic boundary    what each algorithm would do
   tollgate choose                                  which one to take
@@ -35,6 +37,7 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Serve(serve::Arguments),
     Validate(validate::Arguments),
     Explain(explain::Arguments),
     Schema(schema::Arguments),
@@ -46,6 +49,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let done = match Arguments::parse().command {
+        Command::Serve(arguments) => serve::run(&arguments),
         Command::Validate(arguments) => validate::run(&arguments),
         Command::Explain(arguments) => explain::run(&arguments),
         Command::Schema(arguments) => schema::run(&arguments),

@@ -1,1 +1,79 @@
 //! How much of anything a door takes.
+
+use std::time::Duration;
+
+/// Connections at a time, over all doors; one more is closed at once. What a process may open is
+/// usually less, and then the system says so first.
+pub(crate) const CONNECTIONS_MAX: usize = 65_536;
+
+/// A client that takes longer for its TLS handshake is cut off.
+pub(crate) const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
+
+/// The head of an HTTP request: how long it may take, and how large it may be. An idle connection
+/// is one that takes its time for the next head, so this is also how long it may be idle.
+pub(crate) const HEAD_MAX: Duration = Duration::from_secs(75);
+pub(crate) const HEAD_BYTES_MAX: usize = 64 * 1024;
+
+/// The body of an HTTP request: how long it may take, and how large it may be.
+pub(crate) const BODY_MAX: Duration = Duration::from_secs(10);
+pub(crate) const BODY_BYTES_MAX: usize = 1024 * 1024;
+
+/// Checks in one batch.
+pub(crate) const BATCH_MAX: usize = 1_000;
+
+/// Attributes of one check.
+pub(crate) const ATTRIBUTES_MAX: usize = 128;
+
+/// After an accept that failed for want of something (file descriptors, memory) there will be one
+/// only when somebody has left.
+pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// How often files are looked at for changes. One that changed is read when it has stayed the same
+/// for one more look, since it may be half written.
+pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// How long we say that we are not ready before we stop accepting, so that whoever sends us traffic
+/// can hear of it.
+pub(crate) const UNREADY_BEFORE_DRAIN: Duration = Duration::from_millis(500);
+
+/// How long requests under way may take when we are told to stop.
+pub(crate) const DRAIN_MAX: Duration = Duration::from_secs(10);
+
+/// Bytes of a PEM or token file.
+pub(crate) const SECRET_FILE_BYTES_MAX: usize = 1024 * 1024;
+
+/// Bytes of a descriptor file, and files in their folder.
+pub(crate) const DESCRIPTORS_BYTES_MAX: usize = 16 * 1024 * 1024;
+pub(crate) const DESCRIPTOR_FILES_MAX: usize = 10_000;
+
+/// Bytes of one command of the Redis protocol, which is also what is held of one that has not
+/// arrived as a whole.
+pub(crate) const COMMAND_BYTES_MAX: usize = 64 * 1024;
+
+/// Words of one command: its name, and the attributes and the cost of a check.
+pub(crate) const COMMAND_WORDS_MAX: usize = 1 + 2 * ATTRIBUTES_MAX + 2;
+
+/// How long a command that has begun to arrive may take.
+pub(crate) const COMMAND_MAX: Duration = Duration::from_secs(10);
+
+/// What is read from a connection at a time: some hundreds of commands.
+pub(crate) const COMMANDS_READ: usize = 16 * 1024;
+
+/// Replies that wait to be written before more commands are looked at. A short command may have a
+/// long reply.
+pub(crate) const REPLIES_BYTES_MAX: usize = 64 * 1024;
+
+/// How long a client may take to accept its replies.
+pub(crate) const REPLIES_MAX: Duration = Duration::from_secs(10);
+
+/// How long a connection that we close is still listened to, and how much of what it says is thrown
+/// away: closing while bytes are on their way would take the last replies with it.
+pub(crate) const FAREWELL_MAX: Duration = Duration::from_secs(1);
+pub(crate) const FAREWELL_BYTES_MAX: usize = 1024 * 1024;
+
+/// Different limits that `CL.THROTTLE` may ask for as long as the process lives. A store can tell
+/// half a million limits apart, and the policy needs its share.
+pub(crate) const THROTTLES_MAX: usize = 65_536;
+
+/// Bytes of the name that a client gives to its connection.
+pub(crate) const CLIENT_NAME_BYTES_MAX: usize = 256;

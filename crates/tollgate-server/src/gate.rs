@@ -1,9 +1,85 @@
 //! What all doors share.
 
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Mutex, PoisonError};
+
+use tokio::sync::{mpsc, oneshot};
 use tollgate::Limiter;
+
+use crate::leases::Leases;
+use crate::reload;
+use crate::resp::Throttles;
+use crate::stage::Stages;
 
 /// What every door asks.
 #[derive(Debug)]
 pub(crate) struct Gate {
     pub(crate) limiter: Limiter,
+    pub(crate) leases: Leases,
+    pub(crate) stages: Stages,
+    pub(crate) throttles: Throttles,
+    pub(crate) policy_status: PolicyStatus,
+    reloads: mpsc::Sender<reload::Request>,
+    /// Spreads waits: no two clients are told the same one.
+    spread: RandomState,
+}
+
+impl Gate {
+    /// A gate, and where requests to load its policy anew come out.
+    pub(crate) fn new(limiter: Limiter) -> (Self, mpsc::Receiver<reload::Request>) {
+        let (reloads, requests) = mpsc::channel(1);
+        let gate = Self {
+            limiter,
+            leases: Leases::new(),
+            stages: Stages::new(),
+            throttles: Throttles::default(),
+            policy_status: PolicyStatus::default(),
+            reloads,
+            spread: RandomState::new(),
+        };
+        (gate, requests)
+    }
+
+    /// A number that belongs to `client` as long as this process lives.
+    pub(crate) fn spread(&self, client: &[u8]) -> u64 {
+        self.spread.hash_one(client)
+    }
+
+    /// Has the policy loaded anew, and waits for what comes of it.
+    pub(crate) async fn reload(&self) -> reload::Outcome {
+        let (request, outcome) = oneshot::channel();
+        let sent = self.reloads.send(request).await;
+        match (sent, outcome.await) {
+            (Ok(()), Ok(outcome)) => outcome,
+            _ => Err("the server is stopping".to_owned()),
+        }
+    }
+}
+
+/// What became of the policy's files since the start.
+#[derive(Debug, Default)]
+pub(crate) struct PolicyStatus(Mutex<Loads>);
+
+/// How often the policy was loaded anew.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Loads {
+    pub(crate) succeeded: u64,
+    pub(crate) failed: u64,
+    /// What is wrong with the files as they are, if they are not what is in force.
+    pub(crate) error: Option<String>,
+}
+
+impl PolicyStatus {
+    pub(crate) fn note(&self, outcome: &reload::Outcome) {
+        let mut loads = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match outcome {
+            Ok(()) => loads.succeeded += 1,
+            Err(_) => loads.failed += 1,
+        }
+        loads.error = outcome.clone().err();
+    }
+
+    pub(crate) fn loads(&self) -> Loads {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
 }

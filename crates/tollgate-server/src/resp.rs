@@ -1,1 +1,183 @@
 //! The Redis protocol: any Redis client in any language is an SDK.
+//!
+//! `session.rs` is the protocol; here is the connection around it. One read, one batch of decisions,
+//! one write. A connection that waits holds no buffers, so that thousands of idle ones cost little.
+
+mod check;
+mod command;
+mod parse;
+mod reply;
+mod session;
+mod throttle;
+
+pub(crate) use throttle::Throttles;
+
+use std::future::{Future, Pending, pending, poll_fn};
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Poll;
+
+use bytes::BytesMut;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::time::{Timeout, timeout};
+use tollgate::Limiter;
+
+use crate::bounds::{COMMAND_MAX, COMMANDS_READ, FAREWELL_BYTES_MAX, FAREWELL_MAX};
+use crate::bounds::{REPLIES_BYTES_MAX, REPLIES_MAX};
+use crate::connection::Visitor;
+use crate::token::Token;
+use session::{Desk, Flow, Session};
+
+/// Serves one connection until either side has had enough.
+pub(crate) async fn serve<S>(stream: S, visitor: Visitor)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let Visitor { gate, entrance, .. } = visitor;
+    let mut drain = gate.stages.watch();
+    let token = || entrance.token();
+    // A connection that breaks is over; nobody is left to be told.
+    let _ = converse(stream, &gate.limiter, &gate.throttles, token, drain.started()).await;
+}
+
+/// Numbers connections.
+static CONNECTIONS: AtomicU64 = AtomicU64::new(1);
+
+async fn converse<S>(
+    stream: S,
+    limiter: &Limiter,
+    throttles: &Throttles,
+    token: impl Fn() -> Option<Arc<Token>>,
+    draining: impl Future<Output = ()>,
+) -> io::Result<()>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let mut line = Line { stream, input: BytesMut::new(), output: Vec::new(), deadline: None };
+    let id = CONNECTIONS.fetch_add(1, Ordering::Relaxed);
+    let is_guarded = token().is_some();
+    let mut session = Session::new(id, is_guarded);
+    let mut draining = pin!(draining);
+    loop {
+        match line.receive(draining.as_mut()).await? {
+            Received::Bytes => {}
+            Received::End => return Ok(()),
+            Received::Drain => return line.part().await,
+        }
+        loop {
+            let token = token();
+            let desk = Desk { limiter, throttles, token: token.as_deref() };
+            let before = line.input.len();
+            let flow = session.feed(&mut line.input, &mut line.output, &desk);
+            if line.input.len() < before {
+                line.deadline = None;
+            }
+            // A web request gets no answer, and no patience either.
+            let is_stranger = flow == Flow::Close && line.output.is_empty();
+            line.send().await?;
+            match flow {
+                Flow::More => break,
+                Flow::Again => {}
+                Flow::Close if is_stranger => return Ok(()),
+                Flow::Close => return line.part().await,
+            }
+        }
+    }
+}
+
+/// A connection with what has arrived and what is to be written.
+struct Line<S> {
+    stream: S,
+    input: BytesMut,
+    output: Vec<u8>,
+    /// Ends when a command that has begun to arrive is late.
+    deadline: Option<Pin<Box<Timeout<Pending<()>>>>>,
+}
+
+/// What a connection waited for.
+enum Received {
+    Bytes,
+    /// The client has left.
+    End,
+    /// We are about to, and everything that had arrived by now is answered.
+    Drain,
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Line<S> {
+    async fn receive(
+        &mut self,
+        mut draining: Pin<&mut impl Future<Output = ()>>,
+    ) -> io::Result<Received> {
+        let Self { stream, input, output, deadline } = self;
+        poll_fn(|context| {
+            input.reserve(COMMANDS_READ);
+            if let Poll::Ready(read) = pin!(stream.read_buf(input)).poll(context) {
+                let received = |bytes| if bytes == 0 { Received::End } else { Received::Bytes };
+                return Poll::Ready(read.map(received));
+            }
+            if input.is_empty() {
+                // Idle connections are many, and each may be idle for hours.
+                *input = BytesMut::new();
+                *output = Vec::new();
+            } else {
+                let late = || Box::pin(timeout(COMMAND_MAX, pending()));
+                if deadline.get_or_insert_with(late).as_mut().poll(context).is_ready() {
+                    return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+                }
+            }
+            draining.as_mut().poll(context).map(|()| Ok(Received::Drain))
+        })
+        .await
+    }
+
+    async fn send(&mut self) -> io::Result<()> {
+        let Self { stream, output, .. } = self;
+        if output.is_empty() {
+            return Ok(());
+        }
+        timeout(REPLIES_MAX, async {
+            stream.write_all(output).await?;
+            stream.flush().await
+        })
+        .await??;
+        output.clear();
+        output.shrink_to(REPLIES_BYTES_MAX);
+        Ok(())
+    }
+
+    /// Closes the connection so that the client gets every reply: closed with bytes unread, the
+    /// system would take back what it has not delivered.
+    async fn part(mut self) -> io::Result<()> {
+        timeout(FAREWELL_MAX, async {
+            self.stream.shutdown().await?;
+            let mut rest = self.stream.take(FAREWELL_BYTES_MAX as u64);
+            tokio::io::copy(&mut rest, &mut tokio::io::sink()).await.map(drop)
+        })
+        .await?
+    }
+}
+
+/// The replies to a whole conversation, which do not depend on how its bytes are cut. For tests
+/// and fuzzing.
+#[doc(hidden)]
+pub fn conversation(limiter: &Limiter, token: Option<&str>, pieces: &[&[u8]]) -> Vec<u8> {
+    let (throttles, token) = (Throttles::default(), token.and_then(Token::read));
+    let desk = Desk { limiter, throttles: &throttles, token: token.as_ref() };
+    let mut session = Session::new(1, token.is_some());
+    let (mut input, mut output, mut replies) = (BytesMut::new(), Vec::new(), Vec::new());
+    for piece in pieces {
+        input.extend_from_slice(piece);
+        loop {
+            let flow = session.feed(&mut input, &mut output, &desk);
+            replies.append(&mut output);
+            match flow {
+                Flow::More => break,
+                Flow::Again => {}
+                Flow::Close => return replies,
+            }
+        }
+    }
+    replies
+}

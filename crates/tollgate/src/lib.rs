@@ -40,13 +40,15 @@ mod limiter;
 mod verdict;
 
 pub use limiter::{Keys, Lease, Limiter, LimiterError, Pinned};
-pub use tollgate_core::{Algorithm, Cost, Decision, Limit, Micros, Outcome, Quota, Timestamp};
+pub use tollgate_core::Value;
+pub use tollgate_core::{Algorithm, Cost, Decision, Key, Limit, Micros, Outcome, Quota, Timestamp};
 pub use tollgate_policy::{
     Charging, Cidr, ClientIp, DescriptorSettings, Descriptors, End, HeaderGeneration, Listen,
     Listener, Missing, Mistake, Mistakes, Mode, OnStoreFailure, Policy, Request, ResponseHeaders,
     Rule, Settings, Store, Warning,
 };
-pub use tollgate_store::{Clock, MemoryStore, TooManyLimits, Unreservable, snapshot};
+pub use tollgate_store::{Charge, Clock, Enrolled, MemoryStore, Taken};
+pub use tollgate_store::{TooManyLimits, Unreservable, snapshot};
 pub use verdict::{Answer, Ruling, Verdict};
 
 /// The README's example, compiled and run.

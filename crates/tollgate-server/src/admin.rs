@@ -1,0 +1,129 @@
+//! The admin door: health for whoever sends us traffic, the policy for its operator.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use http::uri::Authority;
+use http::{HeaderMap, Method, Request, StatusCode, header};
+use hyper::body::Incoming;
+use serde_json::json;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tollgate::{Policy, Rule};
+
+use crate::connection::Visitor;
+use crate::http1::{self, Answer};
+
+/// Serves one connection.
+pub(crate) async fn serve<S>(stream: S, visitor: Visitor)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    http1::serve(stream, visitor, answer).await;
+}
+
+async fn answer(request: Request<Incoming>, visitor: Arc<Visitor>) -> Answer {
+    let gate = &visitor.gate;
+    let is_get = matches!(*request.method(), Method::GET | Method::HEAD);
+    match request.uri().path() {
+        "/healthz" if is_get => return http1::answer(StatusCode::OK, "text/plain", "ok\n"),
+        "/readyz" if is_get && gate.stages.is_ready() => {
+            return http1::answer(StatusCode::OK, "text/plain", "ready\n");
+        }
+        "/readyz" if is_get => {
+            return http1::answer(StatusCode::SERVICE_UNAVAILABLE, "text/plain", "stopping\n");
+        }
+        "/healthz" | "/readyz" => return http1::wrong_method("GET, HEAD"),
+        _ => {}
+    }
+    if let Err(refusal) = admit(&request, &visitor) {
+        return refusal;
+    }
+    match (request.method(), request.uri().path()) {
+        (&Method::POST, "/v1/reload") => match gate.reload().await {
+            Ok(()) => http1::json(StatusCode::OK, json!({"reloaded": true}).to_string()),
+            Err(mistakes) => http1::problem(StatusCode::UNPROCESSABLE_ENTITY, &mistakes),
+        },
+        (_, "/v1/reload") => http1::wrong_method("POST"),
+        (_, "/v1/policy") if is_get => http1::json(StatusCode::OK, policy(&visitor)),
+        (_, "/v1/policy") => http1::wrong_method("GET, HEAD"),
+        (_, path) => http1::problem(StatusCode::NOT_FOUND, &format!("the admin API has no {path}")),
+    }
+}
+
+/// Whether a request may do more than ask for our health.
+fn admit<B>(request: &Request<B>, visitor: &Visitor) -> Result<(), Answer> {
+    let refuse = |sentence| Err(http1::problem(StatusCode::FORBIDDEN, sentence));
+    http1::authorize(request, visitor)?;
+    // A page of another site, open in the operator's browser, must not speak for the operator: not
+    // across origins, and not under a name of its own that points here.
+    let headers = request.headers();
+    let Some(host) = host(headers) else {
+        return refuse("the request has no Host, or several");
+    };
+    if visitor.entrance.token().is_none() && !is_local_name(host.host()) {
+        return refuse("without a token, this door answers only to localhost and addresses");
+    }
+    if headers.get("sec-fetch-site").is_some_and(|site| site == "cross-site") {
+        return refuse("requests from other sites are refused");
+    }
+    match headers.get(header::ORIGIN).map(|origin| origin.to_str().unwrap_or_default()) {
+        Some(origin) if origin.split_once("://").is_none_or(|(_, it)| it != host.as_str()) => {
+            refuse("requests from other origins are refused")
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The one host that a request names.
+fn host(headers: &HeaderMap) -> Option<Authority> {
+    let mut named = headers.get_all(header::HOST).iter();
+    match (named.next(), named.next()) {
+        (Some(host), None) => host.to_str().ok()?.parse().ok(),
+        _ => None,
+    }
+}
+
+fn is_local_name(host: &str) -> bool {
+    let address = host.trim_start_matches('[').trim_end_matches(']');
+    host.eq_ignore_ascii_case("localhost") || address.parse::<IpAddr>().is_ok()
+}
+
+/// The policy in force, without anything that is secret in it.
+fn policy(visitor: &Visitor) -> String {
+    let loads = visitor.gate.policy_status.loads();
+    visitor.gate.limiter.with_policy(|policy| {
+        let warnings: Vec<String> = policy.warnings().iter().map(ToString::to_string).collect();
+        let limits: Vec<_> = policy.rules().iter().map(|rule| limit(policy, rule)).collect();
+        let reloads = json!({"succeeded": loads.succeeded, "failed": loads.failed});
+        json!({
+            "limits": limits,
+            "warnings": warnings,
+            "reloads": reloads,
+            "error": loads.error,
+        })
+        .to_string()
+    })
+}
+
+fn limit(policy: &Policy, rule: &Rule) -> serde_json::Value {
+    let rates: Vec<String> = rule
+        .limits()
+        .into_iter()
+        .map(|limit| match policy.rate(limit) {
+            Some(rate) => rate.to_string(),
+            None => format!("{} at a time", policy.limits()[limit].capacity()),
+        })
+        .collect();
+    let per: Vec<Vec<&str>> = rule
+        .per()
+        .iter()
+        .map(|per| per.sources().iter().map(|source| source.name()).collect())
+        .collect();
+    json!({
+        "name": &**rule.name(),
+        "algorithm": rule.algorithm().name(),
+        "rates": rates,
+        "per": per,
+        "shadow": rule.mode() == tollgate::Mode::Shadow,
+    })
+}

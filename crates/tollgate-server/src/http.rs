@@ -1,0 +1,107 @@
+//! Decisions over HTTP.
+
+mod check;
+mod forward_auth;
+
+use std::sync::Arc;
+
+use http::{Method, Request, StatusCode};
+use hyper::body::Incoming;
+use serde::Deserialize;
+use serde_json::json;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use crate::connection::Visitor;
+use crate::envoy_json;
+use crate::http1::{self, Answer};
+
+#[doc(hidden)]
+pub use check::fuzz_body;
+
+/// What this door answers, for people and programs who want to know.
+const OPENAPI: &str = include_str!("http/openapi.json");
+
+/// Serves one connection.
+pub(crate) async fn serve<S>(stream: S, visitor: Visitor)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    http1::serve(stream, visitor, answer).await;
+}
+
+async fn answer(request: Request<Incoming>, visitor: Arc<Visitor>) -> Answer {
+    if let Err(refusal) = http1::authorize(&request, &visitor) {
+        return refusal;
+    }
+    let path = request.uri().path();
+    let is_post = *request.method() == Method::POST;
+    let is_get = matches!(*request.method(), Method::GET | Method::HEAD);
+    let gate = &visitor.gate;
+    match path {
+        "/v1/check" if is_get => check::by_query(request.uri().query().unwrap_or_default(), gate),
+        "/v1/check" if is_post => with_body(request, |body| check::by_body(body, gate)).await,
+        "/v1/check" => http1::wrong_method("GET, HEAD, POST"),
+        "/v1/check/batch" if is_post => with_body(request, |body| check::batch(body, gate)).await,
+        "/v1/release" if is_post => {
+            with_lease(request, |lease| {
+                gate.leases.release(lease, &gate.limiter).then_some(json!({"released": true}))
+            })
+            .await
+        }
+        "/v1/renew" if is_post => {
+            with_lease(request, |lease| {
+                gate.leases.renew(lease, &gate.limiter).then_some(json!({"renewed": true}))
+            })
+            .await
+        }
+        "/json" if is_post => {
+            with_body(request, |body| {
+                let (status, answer) = envoy_json::answer(body, gate);
+                http1::json(status, answer)
+            })
+            .await
+        }
+        "/v1/check/batch" | "/v1/release" | "/v1/renew" | "/json" => http1::wrong_method("POST"),
+        "/openapi.json" if is_get => http1::json(StatusCode::OK, OPENAPI),
+        "/openapi.json" => http1::wrong_method("GET, HEAD"),
+        path if path.starts_with(forward_auth::PATH) => forward_auth::answer(&request, &visitor),
+        _ => {
+            let sentence = format!("there is no {path} here; /openapi.json lists what there is");
+            http1::problem(StatusCode::NOT_FOUND, &sentence)
+        }
+    }
+}
+
+async fn with_body(request: Request<Incoming>, answer: impl FnOnce(&[u8]) -> Answer) -> Answer {
+    match http1::body(request).await {
+        Ok(body) => answer(&body),
+        Err(refusal) => refusal,
+    }
+}
+
+/// What is sent to release or renew.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LeaseBody {
+    lease: String,
+}
+
+async fn with_lease(
+    request: Request<Incoming>,
+    act: impl FnOnce(&str) -> Option<serde_json::Value>,
+) -> Answer {
+    with_body(request, |body| match serde_json::from_slice::<LeaseBody>(body) {
+        Ok(LeaseBody { lease }) => match act(&lease) {
+            Some(done) => http1::json(StatusCode::OK, done.to_string()),
+            None => {
+                let sentence = "no such lease is held: it was released before, or has ended";
+                http1::problem(StatusCode::NOT_FOUND, sentence)
+            }
+        },
+        Err(error) => {
+            let sentence = format!("{error}; send for example {{\"lease\": \"…\"}}");
+            http1::problem(StatusCode::BAD_REQUEST, &sentence)
+        }
+    })
+    .await
+}

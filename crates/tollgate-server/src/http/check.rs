@@ -1,0 +1,243 @@
+//! Checks: what may a request do, as told by whoever asks for it.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::marker::PhantomData;
+
+use http::StatusCode;
+use serde::de::{Deserializer, Error, MapAccess, Visitor};
+use serde::{Deserialize, de};
+use smallvec::SmallVec;
+use tollgate::http::{fields, json, query, status};
+use tollgate::{Cost, Keys, Request};
+
+use crate::bounds::{ATTRIBUTES_MAX, BATCH_MAX};
+use crate::gate::Gate;
+use crate::http1::{self, Answer};
+
+/// One check, as it is asked for.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Check<'a> {
+    #[serde(borrow, default)]
+    attributes: Attributes<'a>,
+    #[serde(default)]
+    cost: Units,
+}
+
+/// Names and values, in the order sent.
+#[derive(Debug, Default)]
+struct Attributes<'a>(SmallVec<[(Cow<'a, str>, Cow<'a, [u8]>); 8]>);
+
+/// What a check costs: one unless said.
+#[derive(Debug)]
+struct Units(Cost);
+
+impl Default for Units {
+    fn default() -> Self {
+        Self(Cost::ONE)
+    }
+}
+
+const EXAMPLE: &str = r#"send for example {"attributes": {"user": "42"}, "cost": 1}"#;
+const NOT_A_COST: &str = "a whole number from 0 to 4294967295";
+
+/// `GET /v1/check?user=42&cost=1`.
+pub(super) fn by_query(text: &str, gate: &Gate) -> Answer {
+    match Check::from_query(text) {
+        Ok(check) => check.answer(gate),
+        Err(sentence) => http1::problem(StatusCode::BAD_REQUEST, &sentence),
+    }
+}
+
+/// `POST /v1/check`.
+pub(super) fn by_body(body: &[u8], gate: &Gate) -> Answer {
+    match serde_json::from_slice::<Check<'_>>(body) {
+        Ok(check) => check.answer(gate),
+        Err(error) => http1::problem(StatusCode::BAD_REQUEST, &format!("{error}; {EXAMPLE}")),
+    }
+}
+
+/// `POST /v1/check/batch`: each check on its own, the answers in the same order.
+pub(super) fn batch(body: &[u8], gate: &Gate) -> Answer {
+    let checks: Vec<Check<'_>> = match serde_json::from_slice(body) {
+        Ok(checks) => checks,
+        Err(error) => {
+            let sentence = format!("{error}; send an array of checks, {EXAMPLE} each");
+            return http1::problem(StatusCode::BAD_REQUEST, &sentence);
+        }
+    };
+    if checks.len() > BATCH_MAX {
+        let sentence = format!("there are {} checks in it; {BATCH_MAX} may be", checks.len());
+        return http1::problem(StatusCode::PAYLOAD_TOO_LARGE, &sentence);
+    }
+    let mut keys = Keys::default();
+    let mut body = vec![b'['];
+    for (number, check) in checks.iter().enumerate() {
+        if number > 0 {
+            body.push(b',');
+        }
+        check.decide(gate, &mut keys, &mut body);
+    }
+    body.push(b']');
+    http1::json(StatusCode::OK, body)
+}
+
+impl<'a> Check<'a> {
+    fn from_query(text: &'a str) -> Result<Self, String> {
+        let mut check = Self { attributes: Attributes::default(), cost: Units::default() };
+        let mut costs = 0;
+        for (name, value) in query::pairs(text) {
+            let Some(name) = as_text(name) else {
+                return Err("a name in the query is not UTF-8 text".to_owned());
+            };
+            if name != "cost" {
+                check.attributes.add(name, value)?;
+                continue;
+            }
+            costs += 1;
+            let digits = std::str::from_utf8(&value).unwrap_or_default();
+            check.cost = Units(digits.parse().map_err(|error| format!("cost: {error}"))?);
+        }
+        if costs > 1 {
+            return Err("the cost is sent twice".to_owned());
+        }
+        Ok(check)
+    }
+
+    /// Decides, and answers with everything there is to say.
+    fn answer(&self, gate: &Gate) -> Answer {
+        let mut keys = Keys::default();
+        let mut body = Vec::with_capacity(512);
+        let verdict = self.decide(gate, &mut keys, &mut body);
+        let mut answer = http1::json(status(&verdict), body);
+        let spread = gate.spread(keys.iter().next().unwrap_or_default().as_bytes());
+        fields::insert(answer.headers_mut(), &verdict, gate.limiter.now(), spread);
+        answer
+    }
+
+    /// Decides, and writes the verdict to the end of `body`.
+    fn decide(&self, gate: &Gate, keys: &mut Keys, body: &mut Vec<u8>) -> tollgate::Verdict {
+        let attributes: SmallVec<[(&str, &[u8]); 8]> =
+            self.attributes.0.iter().map(|(name, value)| (&**name, &**value)).collect();
+        let request = Request { cost: self.cost.0, ..Request::new(&attributes) };
+        let mut verdict = gate.limiter.check_showing(&request, keys);
+        let lease = verdict.take_lease().map(|lease| gate.leases.keep(lease, &gate.limiter));
+        json::write(body, &verdict, keys, lease.as_deref());
+        verdict
+    }
+}
+
+fn as_text(bytes: Cow<'_, [u8]>) -> Option<Cow<'_, str>> {
+    match bytes {
+        Cow::Borrowed(bytes) => std::str::from_utf8(bytes).ok().map(Cow::Borrowed),
+        Cow::Owned(bytes) => String::from_utf8(bytes).ok().map(Cow::Owned),
+    }
+}
+
+impl<'a> Attributes<'a> {
+    fn add(&mut self, name: Cow<'a, str>, value: Cow<'a, [u8]>) -> Result<(), String> {
+        if self.0.len() >= ATTRIBUTES_MAX {
+            return Err(format!("a check may have {ATTRIBUTES_MAX} attributes"));
+        }
+        if self.0.iter().any(|(known, _)| *known == name) {
+            return Err(format!("attribute {name:?} is sent twice"));
+        }
+        self.0.push((name, value));
+        Ok(())
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Attributes<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Pairs<'a>(PhantomData<&'a str>);
+        impl<'de: 'a, 'a> Visitor<'de> for Pairs<'a> {
+            type Value = Attributes<'a>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a map of names and values")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut attributes = Attributes::default();
+                while let Some((Text(name), Text(value))) = map.next_entry::<Text<'de>, _>()? {
+                    let value = match value {
+                        Cow::Borrowed(value) => Cow::Borrowed(value.as_bytes()),
+                        Cow::Owned(value) => Cow::Owned(value.into_bytes()),
+                    };
+                    attributes.add(name, value).map_err(A::Error::custom)?;
+                }
+                Ok(attributes)
+            }
+        }
+        deserializer.deserialize_map(Pairs(PhantomData))
+    }
+}
+
+/// A text, or a number or truth value as it is written.
+struct Text<'a>(Cow<'a, str>);
+
+impl<'de> Deserialize<'de> for Text<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Value;
+        impl<'de> Visitor<'de> for Value {
+            type Value = Text<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a text, a whole number, true or false")
+            }
+
+            fn visit_borrowed_str<E: de::Error>(self, text: &'de str) -> Result<Text<'de>, E> {
+                Ok(Text(Cow::Borrowed(text)))
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Text<'de>, E> {
+                Ok(Text(Cow::Owned(text.to_owned())))
+            }
+
+            fn visit_u64<E: de::Error>(self, number: u64) -> Result<Text<'de>, E> {
+                Ok(Text(Cow::Owned(number.to_string())))
+            }
+
+            fn visit_i64<E: de::Error>(self, number: i64) -> Result<Text<'de>, E> {
+                Ok(Text(Cow::Owned(number.to_string())))
+            }
+
+            fn visit_bool<E: de::Error>(self, truth: bool) -> Result<Text<'de>, E> {
+                Ok(Text(Cow::Borrowed(if truth { "true" } else { "false" })))
+            }
+        }
+        deserializer.deserialize_any(Value)
+    }
+}
+
+impl<'de> Deserialize<'de> for Units {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Whole;
+        impl Visitor<'_> for Whole {
+            type Value = Units;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(NOT_A_COST)
+            }
+
+            fn visit_u64<E: de::Error>(self, units: u64) -> Result<Units, E> {
+                let units = u32::try_from(units);
+                let units = units.map_err(|_| {
+                    E::custom(format_args!("a cost is {NOT_A_COST}, and this is more"))
+                })?;
+                Ok(Units(Cost::new(units)))
+            }
+        }
+        deserializer.deserialize_any(Whole)
+    }
+}
+
+/// Reads a body as a check, and as a batch of them: nothing of it is to be a surprise.
+pub fn fuzz_body(body: &[u8]) {
+    let _ = serde_json::from_slice::<Check<'_>>(body);
+    let _ = serde_json::from_slice::<Vec<Check<'_>>>(body);
+    if let Ok(text) = std::str::from_utf8(body) {
+        let _ = Check::from_query(text);
+    }
+}

@@ -1,0 +1,134 @@
+//! HTTP/1.1 as our own doors speak it: small requests, small answers.
+
+use std::convert::Infallible;
+use std::error::Error;
+use std::pin::pin;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderValue, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::{Body, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::timeout;
+
+use crate::bounds::{BODY_BYTES_MAX, BODY_MAX, HEAD_BYTES_MAX, HEAD_MAX};
+use crate::connection::Visitor;
+
+pub(crate) type Answer = Response<Full<Bytes>>;
+
+/// Serves the requests of one connection with `answer`, until either side has had enough.
+pub(crate) async fn serve<S, F, R>(stream: S, visitor: Visitor, answer: F)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    F: Fn(Request<Incoming>, Arc<Visitor>) -> R,
+    R: Future<Output = Answer>,
+{
+    let mut drain = visitor.gate.stages.watch();
+    let visitor = Arc::new(visitor);
+    let service = service_fn(|request| {
+        let answered = answer(request, Arc::clone(&visitor));
+        async { Ok::<_, Infallible>(answered.await) }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_MAX)
+        .max_buf_size(HEAD_BYTES_MAX)
+        .pipeline_flush(true)
+        .serve_connection(TokioIo::new(stream), service);
+    let mut connection = pin!(connection);
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        () = drain.started() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(peer = %visitor.peer, %error, "a connection ended badly");
+    }
+}
+
+/// The whole body of a request, or the answer to one whose body is not to be had.
+pub(crate) async fn body(request: Request<Incoming>) -> Result<Bytes, Answer> {
+    let too_large = || {
+        let most = format!("a body may have {BODY_BYTES_MAX} bytes");
+        closing(problem(StatusCode::PAYLOAD_TOO_LARGE, &most))
+    };
+    let body = request.into_body();
+    if body.size_hint().lower() > BODY_BYTES_MAX as u64 {
+        return Err(too_large());
+    }
+    let collected = timeout(BODY_MAX, Limited::new(body, BODY_BYTES_MAX).collect()).await;
+    match collected {
+        Ok(Ok(body)) => Ok(body.to_bytes()),
+        Ok(Err(error)) if is_too_large(&*error) => Err(too_large()),
+        Ok(Err(error)) => {
+            let sentence = format!("the body cannot be read: {error}");
+            Err(closing(problem(StatusCode::BAD_REQUEST, &sentence)))
+        }
+        Err(_) => {
+            Err(closing(problem(StatusCode::REQUEST_TIMEOUT, "the body took too long to arrive")))
+        }
+    }
+}
+
+fn is_too_large(error: &(dyn Error + 'static)) -> bool {
+    error.is::<http_body_util::LengthLimitError>()
+}
+
+/// What is left of the request is not read, so the connection is of no more use.
+fn closing(mut answer: Answer) -> Answer {
+    answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    answer
+}
+
+/// An answer in JSON.
+pub(crate) fn json(status: StatusCode, body: impl Into<Bytes>) -> Answer {
+    answer(status, "application/json", body)
+}
+
+/// An answer that says what is wrong, for programs (RFC 9457) and people.
+pub(crate) fn problem(status: StatusCode, detail: &str) -> Answer {
+    let title = status.canonical_reason().unwrap_or("refused");
+    let body = serde_json::json!({"title": title, "status": status.as_u16(), "detail": detail});
+    answer(status, "application/problem+json", body.to_string())
+}
+
+/// The answer to a method that a path does not have.
+pub(crate) fn wrong_method(allowed: &'static str) -> Answer {
+    let mut answer = problem(StatusCode::METHOD_NOT_ALLOWED, &format!("use {allowed} here"));
+    answer.headers_mut().insert(header::ALLOW, HeaderValue::from_static(allowed));
+    answer
+}
+
+pub(crate) fn answer(
+    status: StatusCode,
+    content_type: &'static str,
+    body: impl Into<Bytes>,
+) -> Answer {
+    let mut answer = Response::new(Full::new(body.into()));
+    *answer.status_mut() = status;
+    answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    answer
+}
+
+/// Whether a request shows what its door asks for; if not, the answer to it.
+pub(crate) fn authorize<B>(request: &Request<B>, visitor: &Visitor) -> Result<(), Answer> {
+    let Some(token) = visitor.entrance.token() else { return Ok(()) };
+    let shown = request.headers().get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
+    let shown = shown.and_then(|value| {
+        let (scheme, rest) = value.split_at_checked(b"Bearer ".len())?;
+        scheme.eq_ignore_ascii_case(b"Bearer ").then(|| rest.trim_ascii())
+    });
+    if shown.is_some_and(|shown| token.matches(shown)) {
+        return Ok(());
+    }
+    let sentence = "this door wants `Authorization: Bearer …` with its token";
+    let mut answer = problem(StatusCode::UNAUTHORIZED, sentence);
+    answer.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    Err(answer)
+}

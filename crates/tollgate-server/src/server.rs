@@ -1,0 +1,277 @@
+//! A server from its start to its end.
+
+use std::error;
+use std::fmt;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use tokio::runtime;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+use tollgate::snapshot::{Keeper, Restored};
+use tollgate::{Clock, Limiter, MemoryStore, Policy, Store};
+
+use crate::bounds::{ACCEPT_PAUSE, UNREADY_BEFORE_DRAIN};
+use crate::door::{self, Door, Entrance};
+use crate::gate::Gate;
+use crate::policy_file::{NoPolicy, beside};
+use crate::reload::{Loaded, Reloader};
+use crate::stage::Stage;
+use crate::workers::{Ending, Workers};
+
+/// Where the policy comes from.
+#[derive(Clone, Debug)]
+pub enum Source {
+    /// A built-in policy to try things with.
+    Quickstart,
+    /// A file, read again when it changes.
+    File(PathBuf),
+}
+
+/// The built-in policy.
+pub const QUICKSTART: &str = include_str!("quickstart.yaml");
+
+/// How often states are saved, if the policy asks for that.
+const SNAPSHOT_EVERY: Duration = Duration::from_secs(10);
+
+/// A server whose doors are open and whose first request has not been looked at.
+pub struct Server {
+    gate: Arc<Gate>,
+    open: Vec<Open>,
+    reloader: Reloader,
+    /// Saves the states once more when it is dropped.
+    keeper: Option<Keeper>,
+}
+
+/// A door with its socket.
+struct Open {
+    entrance: Arc<Entrance>,
+    listener: TcpListener,
+    address: SocketAddr,
+}
+
+impl Server {
+    /// Loads the policy and opens the doors it names.
+    pub fn bind(source: Source) -> Result<Self, StartError> {
+        let Loaded { policy, files } = Loaded::from(&source)?;
+        for warning in policy.warnings() {
+            tracing::warn!("{warning}");
+        }
+        let path = match &source {
+            Source::Quickstart => PathBuf::new(),
+            Source::File(path) => path.clone(),
+        };
+        let open = open_doors(&policy, &path)?;
+        let (store, keeper) = store(&policy, &path)?;
+        let limiter = Limiter::new(policy, store).map_err(|error| StartError::new(&error))?;
+        let (gate, requests) = Gate::new(limiter);
+        let gate = Arc::new(gate);
+        let entrances = open.iter().map(|open| Arc::clone(&open.entrance)).collect();
+        let reloader = Reloader::new(source, files, entrances, requests, Arc::clone(&gate));
+        Ok(Self { gate, open, reloader, keeper })
+    }
+
+    /// Which doors are open, and where.
+    pub fn addresses(&self) -> impl Iterator<Item = (Door, SocketAddr)> {
+        self.open.iter().map(|open| (open.entrance.door, open.address))
+    }
+
+    /// Serves until `stop`, then until what was asked by then is answered.
+    pub fn run_until(self, stop: impl Future<Output = ()>) -> Result<(), StartError> {
+        let cannot = |error: io::Error| StartError(format!("cannot start a thread: {error}"));
+        let runtime =
+            runtime::Builder::new_current_thread().enable_all().build().map_err(cannot)?;
+        let threads = thread::available_parallelism().map_or(1, usize::from);
+        let (workers, ending) = Workers::start(threads, &self.gate).map_err(cannot)?;
+        runtime.block_on(self.serve(workers, stop)).map_err(cannot)?;
+        finish(ending);
+        Ok(())
+    }
+
+    /// The same, until the process is told to stop by SIGTERM or SIGINT. SIGHUP loads the policy
+    /// anew.
+    pub fn run(self) -> Result<(), StartError> {
+        let gate = Arc::clone(&self.gate);
+        self.run_until(async move {
+            if let Err(error) = signalled(&gate).await {
+                tracing::error!(%error, "cannot listen for signals");
+            }
+        })
+    }
+
+    async fn serve(self, workers: Workers, stop: impl Future<Output = ()>) -> io::Result<()> {
+        let Self { gate, open, reloader, keeper: _keeper } = self;
+        let workers = Arc::new(workers);
+        let mut accepting = JoinSet::new();
+        for Open { entrance, listener, address } in open {
+            tracing::info!(door = %entrance.door, %address, "listening");
+            listener.set_nonblocking(true)?;
+            let listener = tokio::net::TcpListener::from_std(listener)?;
+            accepting.spawn(accept(listener, entrance, Arc::clone(&workers), Arc::clone(&gate)));
+        }
+        drop(workers);
+        let reloading = tokio::spawn(reloader.run());
+        stop.await;
+        tracing::info!("stopping");
+        gate.stages.enter(Stage::Unready);
+        sleep(UNREADY_BEFORE_DRAIN).await;
+        gate.stages.enter(Stage::Draining);
+        while accepting.join_next().await.is_some() {}
+        reloading.abort();
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.addresses()).finish()
+    }
+}
+
+/// Waits for the last connections.
+fn finish(ending: Ending) {
+    ending.wait();
+    tracing::info!("stopped");
+}
+
+/// Takes connections in until we drain.
+async fn accept(
+    listener: tokio::net::TcpListener,
+    entrance: Arc<Entrance>,
+    workers: Arc<Workers>,
+    gate: Arc<Gate>,
+) {
+    let mut drain = gate.stages.watch();
+    let mut is_pressed = false;
+    loop {
+        let accepted = tokio::select! {
+            biased;
+            accepted = listener.accept() => accepted,
+            // Whoever got through before now is still served.
+            () = drain.started() => return,
+        };
+        let failed = match accepted {
+            Ok((stream, peer)) => {
+                let stream = stream.into_std();
+                let handed =
+                    stream.map(|stream| workers.hand_over(stream, peer, Arc::clone(&entrance)));
+                match handed {
+                    Ok(true) => None,
+                    Ok(false) => Some("there are too many connections".to_owned()),
+                    Err(error) => Some(error.to_string()),
+                }
+            }
+            // The client left while it waited.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => None,
+            Err(error) => Some(error.to_string()),
+        };
+        if let Some(why) = &failed {
+            if !is_pressed {
+                tracing::error!(door = %entrance.door, %why, "cannot take a connection");
+            }
+            sleep(ACCEPT_PAUSE).await;
+        }
+        is_pressed = failed.is_some();
+    }
+}
+
+/// Returns when the process is told to stop.
+async fn signalled(gate: &Gate) -> io::Result<()> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut hang_up = signal(SignalKind::hangup())?;
+    loop {
+        tokio::select! {
+            _ = terminate.recv() => return Ok(()),
+            _ = interrupt.recv() => return Ok(()),
+            _ = hang_up.recv() => {
+                // What came of it is logged by the reloader.
+                let _ = gate.reload().await;
+            }
+        }
+    }
+}
+
+fn open_doors(policy: &Policy, path: &Path) -> Result<Vec<Open>, StartError> {
+    let open = |(door, listener): (Door, tollgate::Listener)| {
+        let entrance = Entrance::new(door, &listener, path).map_err(StartError)?;
+        let cannot = |error| {
+            StartError(format!("cannot open the {door} door at {}: {error}", listener.address))
+        };
+        let socket = TcpListener::bind(listener.address).map_err(cannot)?;
+        let address = socket.local_addr().map_err(cannot)?;
+        Ok(Open { entrance: Arc::new(entrance), listener: socket, address })
+    };
+    door::opened_by(&policy.settings().listen).into_iter().map(open).collect()
+}
+
+fn store(policy: &Policy, path: &Path) -> Result<(Arc<MemoryStore>, Option<Keeper>), StartError> {
+    let Store::Memory(memory) = &policy.settings().store else {
+        return Err(StartError(
+            "the policy asks for a Redis store, and this server counts in memory only; write \
+             `store: memory`"
+                .to_owned(),
+        ));
+    };
+    let max_bytes = memory.max_bytes.map_or(tollgate::bounds::MAX_BYTES_DEFAULT, |bytes| {
+        usize::try_from(bytes).unwrap_or(usize::MAX)
+    });
+    let unreservable = |error: tollgate::Unreservable| StartError::new(&error);
+    let Some(snapshot) = &memory.snapshot else {
+        let store = MemoryStore::with_max_bytes(Clock::system(), max_bytes);
+        return Ok((Arc::new(store.map_err(unreservable)?), None));
+    };
+    let file = beside(path, snapshot);
+    let (store, restored) =
+        MemoryStore::restore(&file, Clock::system(), max_bytes).map_err(unreservable)?;
+    match restored {
+        Restored::Nothing => {}
+        Restored::Keys(keys) => tracing::info!(keys, "went on from the snapshot"),
+        Restored::SetAside { why, to } => {
+            tracing::error!(%why, moved_to = ?to, "the snapshot cannot be used; starting empty");
+        }
+    }
+    let store = Arc::new(store);
+    let report = |saved| {
+        if let Err(error) = saved {
+            tracing::error!(%error, "cannot save a snapshot");
+        }
+    };
+    let keeper = Keeper::start(Arc::clone(&store), file, SNAPSHOT_EVERY, report)
+        .map_err(|error| StartError(format!("cannot start a thread: {error}")))?;
+    Ok((store, Some(keeper)))
+}
+
+/// Why a server could not start, as a sentence.
+pub struct StartError(String);
+
+impl StartError {
+    fn new(error: &dyn error::Error) -> Self {
+        Self(error.to_string())
+    }
+}
+
+impl From<(NoPolicy, &Path)> for StartError {
+    fn from((error, path): (NoPolicy, &Path)) -> Self {
+        Self(error.told_of(path))
+    }
+}
+
+impl fmt::Debug for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl error::Error for StartError {}

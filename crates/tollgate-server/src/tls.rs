@@ -1,0 +1,77 @@
+//! TLS from PEM files.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::RootCertStore;
+use rustls::ServerConfig;
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+
+use crate::bounds::SECRET_FILE_BYTES_MAX;
+use crate::policy_file::text_of;
+
+/// The files of one listener.
+#[derive(Clone, Debug)]
+pub(crate) struct Files {
+    pub(crate) cert: PathBuf,
+    pub(crate) key: PathBuf,
+    pub(crate) client_ca: Option<PathBuf>,
+}
+
+impl Files {
+    /// What a listener needs to speak TLS; the protocols are those it offers inside. An error is a
+    /// sentence that names the file.
+    pub(crate) fn load(&self, protocols: &[&[u8]]) -> Result<Arc<ServerConfig>, String> {
+        let chain = certificates(&self.cert)?;
+        let key = PrivateKeyDer::from_pem_slice(&pem(&self.key)?)
+            .map_err(|error| format!("{} holds no private key: {error}", self.key.display()))?;
+        let provider = Arc::new(ring::default_provider());
+        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()
+            .expect("ring knows the default versions");
+        let builder = match &self.client_ca {
+            None => builder.with_no_client_auth(),
+            Some(file) => {
+                let mut roots = RootCertStore::empty();
+                for certificate in certificates(file)? {
+                    roots.add(certificate).map_err(|error| told(file, &error))?;
+                }
+                let verifier =
+                    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+                let verifier = verifier.build().map_err(|error| told(file, &error))?;
+                builder.with_client_cert_verifier(verifier)
+            }
+        };
+        let mut config = builder.with_single_cert(chain, key).map_err(|error| {
+            format!("{} and {} do not fit: {error}", self.cert.display(), self.key.display())
+        })?;
+        config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
+        Ok(Arc::new(config))
+    }
+
+    pub(crate) fn paths(&self) -> impl Iterator<Item = &PathBuf> {
+        [&self.cert, &self.key].into_iter().chain(&self.client_ca)
+    }
+}
+
+fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem(file)?).collect();
+    let chain = chain.map_err(|error| told(file, &error))?;
+    if chain.is_empty() {
+        return Err(format!("{} holds no certificate in PEM form", file.display()));
+    }
+    Ok(chain)
+}
+
+fn pem(file: &Path) -> Result<Vec<u8>, String> {
+    text_of(file, SECRET_FILE_BYTES_MAX)
+        .map(String::into_bytes)
+        .map_err(|why| format!("{} cannot be read: {why}", file.display()))
+}
+
+fn told(file: &Path, error: &dyn std::fmt::Display) -> String {
+    format!("{} cannot be used: {error}", file.display())
+}

@@ -1,0 +1,123 @@
+//! The threads that serve connections.
+//!
+//! Each has a runtime of its own, and a connection stays on the thread that it was given to: on
+//! two cores a work-stealing runtime was seen to spend nearly twice the time on a small request.
+//! New connections go to the thread that has the fewest, since a proxy may open only a handful and
+//! send everything over them.
+
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::{self, JoinHandle};
+
+use tokio::runtime;
+use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use crate::bounds::{CONNECTIONS_MAX, DRAIN_MAX};
+use crate::connection;
+use crate::door::Entrance;
+use crate::gate::Gate;
+
+/// The threads, and how to reach them. When this is dropped no more connections come.
+pub(crate) struct Workers(Vec<Worker>);
+
+struct Worker {
+    arrivals: UnboundedSender<Arrival>,
+    connections: Arc<AtomicUsize>,
+}
+
+/// A connection that nobody has looked at yet.
+pub(crate) struct Arrival {
+    pub(crate) stream: TcpStream,
+    pub(crate) peer: SocketAddr,
+    pub(crate) entrance: Arc<Entrance>,
+    /// Counts the connection until it is closed.
+    pub(crate) place: Place,
+}
+
+/// One of the connections there may be.
+pub(crate) struct Place(Arc<AtomicUsize>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Waits for the threads: they end when no more connections come and the last one is served.
+pub(crate) struct Ending(Vec<JoinHandle<()>>);
+
+impl Ending {
+    pub(crate) fn wait(self) {
+        for thread in self.0 {
+            // A panic there was reported by its own thread.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Workers {
+    /// Starts so many threads.
+    pub(crate) fn start(count: usize, gate: &Arc<Gate>) -> io::Result<(Self, Ending)> {
+        let (mut workers, mut threads) = (Vec::new(), Vec::new());
+        for number in 0..count {
+            let (arrivals, received) = mpsc::unbounded_channel();
+            let gate = Arc::clone(gate);
+            let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+            let thread = thread::Builder::new().name(format!("tollgate-{number}"));
+            threads.push(thread.spawn(move || runtime.block_on(work(received, &gate)))?);
+            workers.push(Worker { arrivals, connections: Arc::default() });
+        }
+        Ok((Self(workers), Ending(threads)))
+    }
+
+    /// Hands a connection to the thread that has the fewest. If there are too many in all, it is
+    /// closed, and false.
+    pub(crate) fn hand_over(
+        &self,
+        stream: TcpStream,
+        peer: SocketAddr,
+        entrance: Arc<Entrance>,
+    ) -> bool {
+        let load = |worker: &Worker| worker.connections.load(Ordering::Relaxed);
+        if self.0.iter().map(load).sum::<usize>() >= CONNECTIONS_MAX {
+            return false;
+        }
+        let worker = self.0.iter().min_by_key(|worker| load(worker)).expect("there is a thread");
+        worker.connections.fetch_add(1, Ordering::Relaxed);
+        let place = Place(Arc::clone(&worker.connections));
+        worker.arrivals.send(Arrival { stream, peer, entrance, place }).is_ok()
+    }
+}
+
+async fn work(mut arrivals: UnboundedReceiver<Arrival>, gate: &Arc<Gate>) {
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            arrival = arrivals.recv() => match arrival {
+                Some(arrival) => {
+                    connections.spawn(connection::serve(arrival, Arc::clone(gate)));
+                }
+                None => break,
+            },
+            Some(ended) = connections.join_next() => report(ended),
+        }
+    }
+    let rest = async {
+        while let Some(ended) = connections.join_next().await {
+            report(ended);
+        }
+    };
+    if timeout(DRAIN_MAX, rest).await.is_err() {
+        tracing::warn!(connections = connections.len(), "cut off: still busy at the deadline");
+    }
+}
+
+fn report(ended: Result<(), tokio::task::JoinError>) {
+    if let Err(error) = ended {
+        tracing::error!(%error, "a connection ended in a bug of ours");
+    }
+}
