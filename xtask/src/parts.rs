@@ -4,17 +4,23 @@
 //! everywhere else the reader is told exactly what to install, and the command fails. A test that
 //! is skipped because its server is missing would be a test nobody runs.
 
+mod packages;
+
 use std::env;
 use std::ffi::OsStr;
 use std::process::Command;
 
 use crate::shell;
 
+pub(crate) use packages::install as install_packages;
+
 /// Something to be found on `PATH`.
 #[derive(Debug)]
 pub(crate) struct Part {
     /// The command that must be there.
     pub(crate) command: &'static str,
+    /// What the command must end well with, where being there is not enough.
+    pub(crate) trial: &'static [&'static str],
     /// The Debian package that brings it.
     pub(crate) package: &'static str,
     /// What it is needed for, to be told to who must install it.
@@ -22,15 +28,49 @@ pub(crate) struct Part {
 }
 
 /// What `cargo xtask test` needs.
-pub(crate) const FOR_TESTS: &[Part] = &[Part {
-    command: "redis-server",
-    package: "redis-server",
-    why: "the Lua twins are compared with the Rust algorithms on a real server",
-}];
+pub(crate) const FOR_TESTS: &[Part] = &[
+    Part {
+        command: "redis-server",
+        trial: &[],
+        package: "redis-server",
+        why: "the Lua twins are compared with the Rust algorithms on a real server",
+    },
+    Part {
+        command: "redis-cli",
+        trial: &[],
+        package: "redis-tools",
+        why: "it asks the server for decisions",
+    },
+    Part {
+        command: "nginx",
+        trial: &[],
+        package: "nginx-light",
+        why: "it asks the server for decisions",
+    },
+    Part {
+        command: "caddy",
+        trial: &[],
+        package: "caddy",
+        why: "it asks the server for decisions",
+    },
+    Part {
+        command: "python3",
+        // Debian's python3 comes without what makes a virtual environment.
+        trial: &["-c", "import ensurepip, venv"],
+        package: "python3-venv",
+        why: "Envoy, redis-py and schemathesis are installed with it",
+    },
+    Part { command: "node", trial: &[], package: "nodejs", why: "it runs node-redis" },
+    Part { command: "npm", trial: &[], package: "npm", why: "node-redis is installed with it" },
+];
 
 /// What `cargo xtask bench decide` needs.
-pub(crate) const FOR_INSTRUCTION_COUNTS: &[Part] =
-    &[Part { command: "valgrind", package: "valgrind", why: "its callgrind counts instructions" }];
+pub(crate) const FOR_INSTRUCTION_COUNTS: &[Part] = &[Part {
+    command: "valgrind",
+    trial: &[],
+    package: "valgrind",
+    why: "its callgrind counts instructions",
+}];
 
 /// Installs packages without starting the services in them: tests start servers of their own, and a
 /// machine that only runs tests should not end up with a Redis listening on it. `policy-rc.d` is
@@ -70,8 +110,8 @@ pub(crate) fn require(parts: &[Part]) -> Result<(), String> {
         (true, false) => {
             let commands: Vec<&str> = missing.iter().map(|part| part.command).collect();
             Err(format!(
-                "apt-get installed {}, and yet there is no {} on PATH; look where the package put \
-                 it (`dpkg --listfiles`) and add that folder to PATH",
+                "apt-get installed {}, and yet there is no {} on PATH that works; look where the \
+                 package put it (`dpkg --listfiles`) and add that folder to PATH",
                 packages.join(" "),
                 commands.join(", no ")
             ))
@@ -81,7 +121,11 @@ pub(crate) fn require(parts: &[Part]) -> Result<(), String> {
 
 fn missing_of(parts: &[Part]) -> Vec<&Part> {
     let path = env::var_os("PATH").unwrap_or_default();
-    parts.iter().filter(|part| !is_on(&path, part.command)).collect()
+    let works = |part: &Part| {
+        let tried = || shell::output(Command::new(part.command).args(part.trial)).is_ok();
+        is_on(&path, part.command) && (part.trial.is_empty() || tried())
+    };
+    parts.iter().filter(|part| !works(part)).collect()
 }
 
 fn is_on(path: &OsStr, command: &str) -> bool {
@@ -95,7 +139,8 @@ fn may_install() -> bool {
 }
 
 fn what_to_install(missing: &[&Part]) -> String {
-    let mut text = String::from("these commands are needed and not on PATH:\n");
+    let mut text =
+        String::from("these commands are needed, and missing from PATH or incomplete:\n");
     for part in missing {
         text += &format!("  {}: {}\n", part.command, part.why);
     }
@@ -113,16 +158,24 @@ mod tests {
     use super::*;
 
     const PARTS: &[Part] = &[
-        Part { command: "nginx", package: "nginx-light", why: "it asks for decisions" },
-        Part { command: "valkey-server", package: "valkey", why: "it holds states" },
+        Part { command: "nginx", trial: &[], package: "nginx-light", why: "it asks for decisions" },
+        Part { command: "valkey-server", trial: &[], package: "valkey", why: "it holds states" },
     ];
+
+    #[test]
+    fn a_command_that_is_there_and_does_not_work_is_missing() {
+        let shell = |trial| Part { command: "sh", trial, package: "dash", why: "" };
+        assert!(missing_of(&[shell(&[])]).is_empty());
+        assert!(missing_of(&[shell(&["-c", "exit 0"])]).is_empty());
+        assert_eq!(missing_of(&[shell(&["-c", "exit 1"])]).len(), 1);
+    }
 
     #[test]
     fn who_must_install_is_told_every_command_and_package_and_why() {
         let text = what_to_install(&PARTS.iter().collect::<Vec<_>>());
         assert_eq!(
             text,
-            "these commands are needed and not on PATH:\n  \
+            "these commands are needed, and missing from PATH or incomplete:\n  \
              nginx: it asks for decisions\n  \
              valkey-server: it holds states\n\
              on Debian or Ubuntu, run `sudo apt-get install nginx-light valkey`; elsewhere, \

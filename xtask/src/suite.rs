@@ -14,6 +14,7 @@ use crate::shell;
 /// Runs everything, or with arguments only the `cargo test` they ask for.
 pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
     parts::require(parts::FOR_TESTS)?;
+    parts::install_packages()?;
     shell::run(shell::cargo(&["test"]).args(test_arguments(arguments)))?;
     if arguments.is_empty() {
         run_examples()?;
