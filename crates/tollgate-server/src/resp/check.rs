@@ -1,0 +1,111 @@
+//! `TG.CHECK`: what the policy says.
+//!
+//! `TG.CHECK name value … [COST n]` answers allowed, limit, remaining, milliseconds until a retry
+//! would work or −1, milliseconds until the limit is whole, the limit's name, and milliseconds to
+//! hold an allowed request. The limit that is told of is the one that denies for longest, or, of an
+//! allowed request, the one with the smallest share left. When no limit has figures to tell, the
+//! name is a word in parentheses that says why, and the figures are −1: no limit's name has
+//! parentheses.
+
+use std::cmp::Reverse;
+use std::str;
+
+use smallvec::SmallVec;
+use tollgate::{Answer, Cost, Decision, End, Limiter, Micros, Missing, Request, Ruling, Verdict};
+
+use super::reply::{Complaint, Replies, Shown};
+use super::throttle::number;
+
+type Attributes<'b> = SmallVec<[(&'b str, &'b [u8]); 8]>;
+
+/// Answers the words after the command's name.
+pub(super) fn check(
+    words: &[&[u8]],
+    limiter: &Limiter,
+    replies: &mut Replies<'_>,
+) -> Result<(), Complaint> {
+    let (attributes, cost) = read(words)?;
+    let request =
+        Request { attributes: &attributes, cost, missing: Missing::Skip, end: End::Unknown };
+    let verdict = limiter.check(&request);
+    let told = match verdict.ruling() {
+        Ruling::Allowed => verdict.tightest(),
+        Ruling::Denied => denier(&verdict),
+        Ruling::Uncounted | Ruling::Exempt | Ruling::Blocked | Ruling::UnknownKey => None,
+        Ruling::BadCost => {
+            return Err(Complaint::new(format_args!(
+                "a limit takes its cost from an attribute, and what was sent there is not a whole \
+                 number from 0 to {}",
+                u32::MAX
+            )));
+        }
+    };
+    let told = told.and_then(|answer| Some((answer, answer.decision()?)));
+    let figures = told.as_ref().map(|(_, decision)| decision);
+    let name =
+        told.as_ref().map_or_else(|| why_none(&verdict), |(answer, _)| &**answer.rule().name());
+    replies.array(7);
+    replies.integer(i64::from(verdict.is_allowed()));
+    replies.integer(figures.map_or(-1, |decision| decision.limit.into()));
+    replies.integer(figures.map_or(-1, |decision| decision.remaining.into()));
+    replies.integer(verdict.retry_after().map_or(-1, millis));
+    replies.integer(figures.map_or(-1, |decision| millis(decision.reset_after)));
+    replies.bulk(name.as_bytes());
+    replies.integer(millis(verdict.delay()));
+    Ok(())
+}
+
+fn millis(wait: Micros) -> i64 {
+    wait.as_millis_up() as i64
+}
+
+/// The limit that denies for longest; the first of several.
+fn denier(verdict: &Verdict) -> Option<Answer<'_>> {
+    let wait = |decision: &Decision| decision.retry_after().map_or(u64::MAX, Micros::as_micros);
+    verdict
+        .answers()
+        .filter(|answer| answer.is_enforced() && !answer.is_allowed())
+        .filter_map(|answer| Some((wait(&answer.decision()?), answer)))
+        .min_by_key(|(wait, _)| Reverse(*wait))
+        .map(|(_, answer)| answer)
+}
+
+/// Why no limit has figures to tell.
+fn why_none(verdict: &Verdict) -> &'static str {
+    match verdict.ruling() {
+        Ruling::Exempt => "(exempt)",
+        Ruling::Blocked => "(blocked)",
+        Ruling::UnknownKey => "(unknown-key)",
+        Ruling::Allowed if !verdict.answers().any(|answer| answer.is_enforced()) => "(none)",
+        Ruling::Allowed | Ruling::Denied | Ruling::Uncounted | Ruling::BadCost => "(uncounted)",
+    }
+}
+
+/// Pairs of name and value, of which one may be the cost.
+fn read<'b>(words: &[&'b [u8]]) -> Result<(Attributes<'b>, Cost), Complaint> {
+    let (pairs, []) = words.as_chunks() else {
+        return Err(Complaint::new(format_args!(
+            "an attribute is a name and a value, and here is a name without one"
+        )));
+    };
+    let mut attributes = Attributes::new();
+    let mut cost = None;
+    for &[name, value] in pairs {
+        let is_repeated = if name.eq_ignore_ascii_case(b"cost") {
+            cost.replace(number("cost", value)?).is_some()
+        } else {
+            let Ok(text) = str::from_utf8(name) else {
+                let name = Shown(name);
+                return Err(Complaint::new(format_args!("the attribute name {name} is not UTF-8")));
+            };
+            let is_known = attributes.iter().any(|(known, _)| *known == text);
+            attributes.push((text, value));
+            is_known
+        };
+        if is_repeated {
+            let name = Shown(name);
+            return Err(Complaint::new(format_args!("{name} is given twice; once is enough")));
+        }
+    }
+    Ok((attributes, cost.map_or(Cost::ONE, Cost::new)))
+}

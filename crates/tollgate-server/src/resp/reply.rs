@@ -1,0 +1,173 @@
+//! Replies into bytes.
+
+use std::fmt::{self, Write};
+
+/// Which generation of the protocol a client speaks. Ours differ in two types only: the second
+/// has no maps and another way to say "nothing".
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Protocol {
+    /// What every client speaks until it asks for the other.
+    #[default]
+    Resp2,
+    Resp3,
+}
+
+/// Writes replies behind each other. What a reply promises (an array of so many) the caller keeps.
+pub(super) struct Replies<'o> {
+    output: &'o mut Vec<u8>,
+    protocol: Protocol,
+}
+
+impl<'o> Replies<'o> {
+    pub(super) fn new(output: &'o mut Vec<u8>, protocol: Protocol) -> Self {
+        Self { output, protocol }
+    }
+
+    pub(super) fn simple(&mut self, text: &'static str) {
+        self.output.push(b'+');
+        self.end(text.as_bytes());
+    }
+
+    /// An error, of which clients understand the first word.
+    pub(super) fn error(&mut self, error: &Complaint) {
+        self.output.push(b'-');
+        self.end(error.0.as_bytes());
+    }
+
+    #[inline]
+    pub(super) fn integer(&mut self, number: i64) {
+        self.number(b':', number);
+    }
+
+    pub(super) fn bulk(&mut self, bytes: &[u8]) {
+        self.number(b'$', bytes.len() as i64);
+        self.end(bytes);
+    }
+
+    pub(super) fn null(&mut self) {
+        self.output.extend_from_slice(match self.protocol {
+            Protocol::Resp2 => b"$-1\r\n",
+            Protocol::Resp3 => b"_\r\n",
+        });
+    }
+
+    /// An array; its elements follow.
+    #[inline]
+    pub(super) fn array(&mut self, elements: usize) {
+        self.number(b'*', elements as i64);
+    }
+
+    /// A map; its keys and values follow, in turn.
+    pub(super) fn map(&mut self, pairs: usize) {
+        match self.protocol {
+            Protocol::Resp2 => self.array(2 * pairs),
+            Protocol::Resp3 => self.number(b'%', pairs as i64),
+        }
+    }
+
+    #[inline]
+    fn number(&mut self, kind: u8, number: i64) {
+        let mut digits = [0; 20];
+        let mut at = digits.len();
+        let mut rest = number.unsigned_abs();
+        loop {
+            at -= 1;
+            digits[at] = b'0' + (rest % 10) as u8;
+            rest /= 10;
+            if rest == 0 {
+                break;
+            }
+        }
+        self.output.push(kind);
+        if number < 0 {
+            self.output.push(b'-');
+        }
+        self.end(&digits[at..]);
+    }
+
+    #[inline]
+    fn end(&mut self, bytes: &[u8]) {
+        self.output.extend_from_slice(bytes);
+        self.output.extend_from_slice(b"\r\n");
+    }
+}
+
+/// Why a command is not carried out: a code that clients understand and a sentence for people, in
+/// one line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Complaint(String);
+
+impl Complaint {
+    /// A mistake of the caller's that has no code of its own.
+    pub(super) fn new(sentence: fmt::Arguments<'_>) -> Self {
+        Self::coded("ERR", sentence)
+    }
+
+    pub(super) fn coded(code: &str, sentence: fmt::Arguments<'_>) -> Self {
+        let mut text = format!("{code} ");
+        text.write_fmt(sentence).expect("a String takes everything");
+        debug_assert!(!text.contains(['\r', '\n']), "a complaint is one line");
+        Self(text)
+    }
+}
+
+/// A piece of what a caller sent, as it may be shown in one line.
+pub(super) struct Shown<'b>(pub(super) &'b [u8]);
+
+/// Bytes of a caller's word that a sentence repeats.
+const SHOWN_BYTES_MAX: usize = 64;
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = &self.0[..self.0.len().min(SHOWN_BYTES_MAX)];
+        write!(f, "'{}'", shown.escape_ascii())?;
+        if shown.len() < self.0.len() { f.write_str("…") } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(protocol: Protocol, write: impl FnOnce(&mut Replies<'_>), expected: &str) {
+        let mut output = Vec::new();
+        write(&mut Replies::new(&mut output, protocol));
+        assert_eq!(output.escape_ascii().to_string(), expected);
+    }
+
+    #[test]
+    fn a_number_has_its_digits() {
+        for (number, expected) in [
+            (0, r":0\r\n"),
+            (-1, r":-1\r\n"),
+            (10, r":10\r\n"),
+            (4_294_967_295, r":4294967295\r\n"),
+            (i64::MAX, r":9223372036854775807\r\n"),
+            (i64::MIN, r":-9223372036854775808\r\n"),
+        ] {
+            check(Protocol::Resp2, |replies| replies.integer(number), expected);
+        }
+    }
+
+    #[test]
+    fn every_type_is_written_as_each_protocol_has_it() {
+        for (protocol, expected) in [
+            (Protocol::Resp2, r"*2\r\n$1\r\na\r\n$-1\r\n"),
+            (Protocol::Resp3, r"%1\r\n$1\r\na\r\n_\r\n"),
+        ] {
+            let write = |replies: &mut Replies<'_>| {
+                replies.map(1);
+                replies.bulk(b"a");
+                replies.null();
+            };
+            check(protocol, write, expected);
+        }
+    }
+
+    #[test]
+    fn what_a_caller_sent_is_shown_in_one_short_line() {
+        let shown = Shown(b"a\r\n\x1b[31m\xff'").to_string();
+        assert_eq!(shown, r"'a\r\n\x1b[31m\xff\''");
+        assert_eq!(Shown(&[b'x'; 1000]).to_string(), format!("'{}'…", "x".repeat(64)));
+    }
+}

@@ -1,0 +1,311 @@
+//! One connection's side of the protocol, without the connection.
+//!
+//! Bytes in, bytes out: everything that has arrived is decided as a batch, and its replies lie
+//! behind each other, in the order of the commands. A command that is wrong gets an error and the
+//! next one is read; bytes that are no command get one, and there is no next.
+
+use std::mem;
+
+use bytes::{Buf, BytesMut};
+use tollgate::Limiter;
+
+use super::check::check;
+use super::command::{self, Command, Entry};
+use super::parse::{self, Garbage, Words};
+use super::reply::{Complaint, Protocol, Replies, Shown};
+use super::throttle::{Batch, Last, Question, Throttles, number};
+use crate::bounds::{CLIENT_NAME_BYTES_MAX, REPLIES_BYTES_MAX};
+use crate::token::Token;
+
+/// What is known of one client.
+pub(super) struct Session {
+    id: u64,
+    protocol: Protocol,
+    /// It has shown the token, or need not.
+    is_admitted: bool,
+    /// What it calls itself.
+    name: Box<[u8]>,
+    last_throttle: Last,
+}
+
+/// Whom a session asks.
+pub(super) struct Desk<'g> {
+    pub(super) limiter: &'g Limiter,
+    pub(super) throttles: &'g Throttles,
+    /// What a client must show before it may ask.
+    pub(super) token: Option<&'g Token>,
+}
+
+/// What is to be done after the replies were written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Flow {
+    /// Bring more bytes.
+    More,
+    /// Come back: there are commands left, and replies enough for now.
+    Again,
+    /// Close the connection.
+    Close,
+}
+
+/// The version of Redis whose protocol this is. Clients look at it to see what they may send.
+const REDIS_VERSION: &str = "7.0.0";
+
+impl Session {
+    /// A client that has just come; `id` is its own as long as the process lives.
+    pub(super) fn new(id: u64, must_show_token: bool) -> Self {
+        Self {
+            id,
+            protocol: Protocol::default(),
+            is_admitted: !must_show_token,
+            name: Box::default(),
+            last_throttle: None,
+        }
+    }
+
+    /// Carries out the commands in `input`, takes them out of it and puts the replies to them
+    /// behind `output`.
+    pub(super) fn feed(
+        &mut self,
+        input: &mut BytesMut,
+        output: &mut Vec<u8>,
+        desk: &Desk<'_>,
+    ) -> Flow {
+        let mut taken = 0;
+        let mut words = Words::new();
+        let mut batch = Batch::default();
+        let flow = loop {
+            if output.len() > REPLIES_BYTES_MAX {
+                break Flow::Again;
+            }
+            match parse::command(&input[taken..], &mut words) {
+                Ok(Some(length)) => taken += length,
+                Ok(None) => break Flow::More,
+                Err(Garbage::Http) => break Flow::Close,
+                Err(garbage) => {
+                    let mut replies = Replies::new(output, self.protocol);
+                    batch.ask(desk.limiter.store(), &mut replies);
+                    replies.error(&Complaint::new(format_args!("Protocol error: {garbage}")));
+                    break Flow::Close;
+                }
+            }
+            if let Some((name, words)) = words.split_first()
+                && self.answer(name, words, &mut batch, output, desk) == Flow::Close
+            {
+                break Flow::Close;
+            }
+        };
+        batch.ask(desk.limiter.store(), &mut Replies::new(output, self.protocol));
+        drop((words, batch));
+        input.advance(taken);
+        flow
+    }
+
+    fn answer<'b>(
+        &mut self,
+        name: &[u8],
+        words: &[&'b [u8]],
+        batch: &mut Batch<'b>,
+        output: &mut Vec<u8>,
+        desk: &Desk<'_>,
+    ) -> Flow {
+        let store = desk.limiter.store();
+        let mut replies = Replies::new(output, self.protocol);
+        let entry = match self.look_up(name, words.len()) {
+            Ok(entry) if entry.command == Command::Throttle => {
+                let last = &mut self.last_throttle;
+                match Question::read(words, last, desk.throttles, store) {
+                    Ok(question) => {
+                        batch.push(question, store, &mut replies);
+                        return Flow::More;
+                    }
+                    Err(complaint) => Err(complaint),
+                }
+            }
+            other => other,
+        };
+        // Replies come in the order of the commands.
+        batch.ask(store, &mut replies);
+        let done = entry.and_then(|entry| self.carry_out(entry.command, words, output, desk));
+        if let Err(complaint) = &done {
+            Replies::new(output, self.protocol).error(complaint);
+        }
+        done.unwrap_or(Flow::More)
+    }
+
+    /// The command that is meant, if this client may ask for it.
+    #[inline]
+    fn look_up(&self, name: &[u8], words: usize) -> Result<&'static Entry, Complaint> {
+        let entry = Entry::find(name);
+        if !self.is_admitted && entry.is_none_or(|entry| !entry.is_open) {
+            return Err(Complaint::coded("NOAUTH", format_args!("Authentication required.")));
+        }
+        let Some(entry) = entry else {
+            return Err(Complaint::new(format_args!("unknown command {}", Shown(name))));
+        };
+        entry.check_words(1 + words)?;
+        Ok(entry)
+    }
+
+    fn carry_out(
+        &mut self,
+        command: Command,
+        words: &[&[u8]],
+        output: &mut Vec<u8>,
+        desk: &Desk<'_>,
+    ) -> Result<Flow, Complaint> {
+        let mut replies = Replies::new(output, self.protocol);
+        match (command, words) {
+            (Command::Throttle, _) => unreachable!("questions are asked in batches"),
+            (Command::Check, _) => check(words, desk.limiter, &mut replies)?,
+            (Command::Ping, []) => replies.simple("PONG"),
+            (Command::Ping | Command::Echo, _) => replies.bulk(words[0]),
+            (Command::Hello, _) => self.hello(words, output, desk)?,
+            (Command::Auth, _) => {
+                self.admit(words.last().copied().unwrap_or_default(), desk)?;
+                replies.simple("OK");
+            }
+            (Command::Select, _) => {
+                if number("database", words[0])? != 0 {
+                    let sentence = format_args!("DB index is out of range; there is database 0");
+                    return Err(Complaint::new(sentence));
+                }
+                replies.simple("OK");
+            }
+            (Command::Commands, _) => command::tell(words, &mut replies)?,
+            (Command::Client, _) => self.client(words, &mut replies)?,
+            (Command::Info, _) => replies.bulk(info(desk.limiter).as_bytes()),
+            (Command::Reset, _) => {
+                *self = Self::new(self.id, desk.token.is_some());
+                replies.simple("RESET");
+            }
+            (Command::Quit, _) => {
+                replies.simple("OK");
+                return Ok(Flow::Close);
+            }
+        }
+        Ok(Flow::More)
+    }
+
+    /// Whether a client shows the token. Which user it says it is does not matter.
+    fn admit(&mut self, shown: &[u8], desk: &Desk<'_>) -> Result<(), Complaint> {
+        let Some(token) = desk.token else {
+            let sentence = format_args!("AUTH was sent, but this door asks for no token");
+            return Err(Complaint::new(sentence));
+        };
+        if !token.matches(shown) {
+            return Err(Complaint::coded("WRONGPASS", format_args!("this is not the token")));
+        }
+        self.is_admitted = true;
+        Ok(())
+    }
+
+    /// `HELLO [protocol [AUTH user token] [SETNAME name]]`
+    fn hello(
+        &mut self,
+        words: &[&[u8]],
+        output: &mut Vec<u8>,
+        desk: &Desk<'_>,
+    ) -> Result<(), Complaint> {
+        let (protocol, mut options) = match words {
+            [] => (self.protocol, words),
+            [b"2", options @ ..] => (Protocol::Resp2, options),
+            [b"3", options @ ..] => (Protocol::Resp3, options),
+            [_, ..] => {
+                let sentence = format_args!("unsupported protocol version; there are 2 and 3");
+                return Err(Complaint::coded("NOPROTO", sentence));
+            }
+        };
+        let (mut token, mut name) = (None, None);
+        while let Some(option) = options.first() {
+            options = match options {
+                [word, _user, shown, rest @ ..] if word.eq_ignore_ascii_case(b"AUTH") => {
+                    token = Some(*shown);
+                    rest
+                }
+                [word, given, rest @ ..] if word.eq_ignore_ascii_case(b"SETNAME") => {
+                    name = Some(client_name(given)?);
+                    rest
+                }
+                _ => {
+                    let option = Shown(option);
+                    return Err(Complaint::new(format_args!("syntax error in HELLO at {option}")));
+                }
+            };
+        }
+        if let Some(shown) = token {
+            self.admit(shown, desk)?;
+        }
+        if !self.is_admitted {
+            let sentence = format_args!("show the token first, as in HELLO 3 AUTH default token");
+            return Err(Complaint::coded("NOAUTH", sentence));
+        }
+        self.protocol = protocol;
+        self.name = name.unwrap_or(mem::take(&mut self.name));
+        self.introduce(&mut Replies::new(output, protocol));
+        Ok(())
+    }
+
+    fn introduce(&self, replies: &mut Replies<'_>) {
+        let texts = [("server", "tollgate"), ("version", REDIS_VERSION), ("mode", "standalone")];
+        replies.map(7);
+        for (field, text) in texts.into_iter().chain([("role", "master")]) {
+            replies.bulk(field.as_bytes());
+            replies.bulk(text.as_bytes());
+        }
+        replies.bulk(b"proto");
+        replies.integer(match self.protocol {
+            Protocol::Resp2 => 2,
+            Protocol::Resp3 => 3,
+        });
+        replies.bulk(b"id");
+        replies.integer(self.id as i64);
+        replies.bulk(b"modules");
+        replies.array(0);
+    }
+
+    fn client(&mut self, words: &[&[u8]], replies: &mut Replies<'_>) -> Result<(), Complaint> {
+        let is = |name: &str| words[0].eq_ignore_ascii_case(name.as_bytes());
+        match &words[1..] {
+            [] if is("ID") => replies.integer(self.id as i64),
+            [] if is("GETNAME") && self.name.is_empty() => replies.null(),
+            [] if is("GETNAME") => replies.bulk(&self.name),
+            [name] if is("SETNAME") => {
+                self.name = client_name(name)?;
+                replies.simple("OK");
+            }
+            // What these ask for is so, or makes no difference here.
+            [_, _] if is("SETINFO") => replies.simple("OK"),
+            [_] if is("NO-EVICT") || is("NO-TOUCH") => replies.simple("OK"),
+            _ => {
+                let what = Shown(words[0]);
+                let sentence = format_args!("unknown subcommand {what} of CLIENT, or other words");
+                return Err(Complaint::new(sentence));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn client_name(name: &[u8]) -> Result<Box<[u8]>, Complaint> {
+    if name.len() > CLIENT_NAME_BYTES_MAX || !name.iter().all(u8::is_ascii_graphic) {
+        return Err(Complaint::new(format_args!(
+            "a client's name is at most {CLIENT_NAME_BYTES_MAX} letters, digits and signs, without \
+             spaces"
+        )));
+    }
+    Ok(name.into())
+}
+
+fn info(limiter: &Limiter) -> String {
+    let (version, store) = (env!("CARGO_PKG_VERSION"), limiter.store());
+    format!(
+        "# Server\r\nredis_version:{REDIS_VERSION}\r\nredis_mode:standalone\r\n\
+         tollgate_version:{version}\r\n\r\n\
+         # Memory\r\nused_memory:{bytes}\r\n\r\n\
+         # Persistence\r\nloading:0\r\n\r\n\
+         # Replication\r\nrole:master\r\n\r\n\
+         # Keyspace\r\ndb0:keys={keys},expires={keys},avg_ttl=0\r\n",
+        bytes = store.bytes(),
+        keys = store.keys(),
+    )
+}
