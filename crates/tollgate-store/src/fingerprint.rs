@@ -1,18 +1,26 @@
 //! Keys are told apart by a 128-bit keyed hash of them.
 //!
 //! The table keeps the fingerprint and not the key, so a key of a megabyte costs no more than one
-//! of a byte. The hash is SipHash-1-3 with 128 bits of result, keyed at random, so nobody outside
-//! can look for two keys that collide; by chance, among ten million keys, it happens in one store
-//! of 10^24.
+//! of a byte. Two keys with one fingerprint would share a state, so how rarely that happens must be
+//! known, and not only believed.
 //!
-//! SipHash is written out here rather than imported because keys come in parts, which are hashed
-//! word by word straight from where they are.
+//! A key is written as numbers, its blocks, so that no two keys have the same ([`Blocks`]). These are
+//! the coefficients of a polynomial, which is evaluated modulo the prime 2^127 − 1 at a secret point.
+//! The polynomials of two keys of at most L blocks differ by one that has at most L zeroes, and the
+//! point is one of 2^122: so they meet for at most L of 2^122 secrets, whoever chose the keys, as long
+//! as they do not know the secret. Among ten million keys of up to 45 bytes, all beneath one limit,
+//! two meet in one store of 10^22.
+//!
+//! Polynomials of regular keys have regular values, and a table wants them scattered. So the value is
+//! scrambled at the end, by a bijection, which cannot make two of one.
 
 use std::hash::{BuildHasher, RandomState};
 
 use tollgate_core::{Key, Value};
 
-/// What a key is known by. `first` is never zero: that marks an empty slot.
+use crate::siphash::SipHasher;
+
+/// What a key is known by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Fingerprint {
     pub(crate) first: u64,
@@ -24,11 +32,12 @@ impl Fingerprint {
     pub(crate) const NONE: Self = Self { first: 0, second: 0 };
 }
 
-/// The secret of one store, kept with its snapshot.
-#[derive(Clone, Copy, PartialEq, Eq)]
+/// The secret of one store.
+#[derive(Clone, Copy)]
 pub(crate) struct Secret {
-    pub(crate) first: u64,
-    pub(crate) second: u64,
+    seed: [u64; 2],
+    point: Point,
+    scramble: [u64; 4],
 }
 
 impl Secret {
@@ -36,165 +45,237 @@ impl Secret {
     pub(crate) fn random() -> Self {
         if cfg!(loom) {
             // A model is run many times over, and must meet the same table each time.
-            return Self { first: 1, second: 2 };
+            return Self::from_seed([1, 2]);
         }
         let random = || RandomState::new().hash_one(0u8);
-        Self { first: random(), second: random() }
+        Self::from_seed([random(), random()])
+    }
+
+    /// The secret that grows from `seed`.
+    pub(crate) fn from_seed(seed: [u64; 2]) -> Self {
+        let words = |label: &[u8]| {
+            let mut hasher = SipHasher::new(seed);
+            // Two parts, so that nothing that is concealed has this hash.
+            hasher.absorb_part(b"secret");
+            hasher.absorb_part(label);
+            hasher.finish()
+        };
+        let [low, high] = words(b"point");
+        let ([a, b], [c, d]) = (words(b"scramble"), words(b"scramble again"));
+        Self { seed, point: Point::of_bits(low, high), scramble: [a, b | 1, c, d | 1] }
+    }
+
+    /// What it grew from, and is kept with a snapshot.
+    pub(crate) fn seed(&self) -> [u64; 2] {
+        self.seed
     }
 
     /// The fingerprint of `key`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn fingerprint(&self, key: &Key<'_>) -> Fingerprint {
-        let mut hasher = SipHasher::new(self);
-        hasher.absorb_part(key.limit.as_bytes());
+        let mut blocks = Blocks { point: self.point, value: 0 };
+        blocks.absorb_bytes(key.limit.as_bytes());
         for value in key.values {
-            hasher.absorb_value(value);
+            blocks.absorb_value(value);
         }
-        let (first, second) = hasher.finish();
-        Fingerprint { first: first.max(1), second }
+        self.scrambled(blocks.value)
     }
 
-    /// What stands for a secret value where keys are shown.
+    /// What stands for a secret value where keys are shown. Others see it, so it must tell nothing
+    /// of the secret: that, a polynomial's value would.
     pub(crate) fn conceal(&self, value: &[u8]) -> u64 {
-        let mut hasher = SipHasher::new(self);
+        let mut hasher = SipHasher::new(self.seed);
         hasher.absorb_part(value);
-        hasher.finish().0
+        let [first, _] = hasher.finish();
+        first
+    }
+
+    /// Each half in turn is changed by a function of the other, which can be taken back; except that
+    /// the one key of 2^128 that looks like none is given another's fingerprint.
+    #[inline(always)]
+    fn scrambled(&self, value: u128) -> Fingerprint {
+        let [a, b, c, d] = self.scramble;
+        let (low, high) = halves(value);
+        let second = low ^ folded(high ^ a, b);
+        let first = high ^ folded(second ^ c, d);
+        Fingerprint { first: first.max(u64::from(second == 0)), second }
     }
 }
 
-/// Top bytes that are not the length of a part: one too long for a byte has its length in the word
-/// before.
-const LONG: u64 = 253;
-const MISSING: u64 = 254;
-const SOURCE: u64 = 255;
-
-/// SipHash-1-3 over words: the state between two of them.
-pub(crate) struct SipHasher {
-    v0: u64,
-    v1: u64,
-    v2: u64,
-    v3: u64,
+/// Where polynomials are evaluated: both halves of 61 bits, so that no sum below overflows.
+#[derive(Clone, Copy)]
+struct Point {
+    low: u64,
+    high: u64,
 }
 
-impl SipHasher {
-    #[inline]
-    pub(crate) fn new(secret: &Secret) -> Self {
-        Self {
-            v0: secret.first ^ 0x736f_6d65_7073_6575,
-            v1: secret.second ^ 0x646f_7261_6e64_6f6d ^ 0xee,
-            v2: secret.first ^ 0x6c79_6765_6e65_7261,
-            v3: secret.second ^ 0x7465_6462_7974_6573,
-        }
+impl Point {
+    fn of_bits(low: u64, high: u64) -> Self {
+        Self { low: low >> 3, high: high >> 3 }
     }
 
-    /// Absorbs bytes so that no two lists of parts are alike: read from the end, the last word of a
-    /// part tells by its top byte how many words came before it.
-    #[inline]
-    pub(crate) fn absorb_part(&mut self, bytes: &[u8]) {
-        let (words, rest) = bytes.as_chunks::<8>();
-        for word in words {
-            self.absorb(u64::from_le_bytes(*word));
-        }
-        let mut top = bytes.len() as u64;
-        if top >= LONG {
-            self.absorb(top);
-            top = LONG;
-        }
-        self.absorb(short_word(rest) | top << 56);
+    /// `value` times this, modulo 2^127 − 1. The result is not brought below the modulus, only below
+    /// 7/8 of 2^128: who adds a block to it may come here again.
+    #[inline(always)]
+    fn times(self, value: u128) -> u128 {
+        let (low, high) = halves(value);
+        // What is worth 2^64 each: fewer than 2^126 of it.
+        let middle = product(low, self.high) + product(high, self.low);
+        // 2^127 is worth 1, so the upper bits of the middle go to the bottom, and 2^128 is worth 2.
+        let (lower, upper) = (middle as u64 & (u64::MAX >> 1), middle >> 63);
+        product(low, self.low) + product(high, self.high << 1) + upper + (u128::from(lower) << 64)
     }
+}
 
-    #[inline]
+/// A polynomial's value as far as its coefficients are known.
+///
+/// A block is up to 15 bytes and, above them, a tag that says what they are: all but the last of
+/// a part's, the last with so many bytes, or something that has no bytes. So blocks can be read back
+/// from the first on, and none is zero.
+struct Blocks {
+    point: Point,
+    value: u128,
+}
+
+const BLOCK_BYTES: usize = 15;
+
+/// Tags. That of a part's last block is one more than its bytes, 1 to 16.
+const CONTINUED: u64 = 17;
+const MISSING: u64 = 18;
+const SOURCE: u64 = 19;
+
+impl Blocks {
+    #[inline(always)]
     fn absorb_value(&mut self, value: &Value<'_>) {
         match value.bytes {
-            Some(bytes) => self.absorb_part(bytes),
-            None => self.absorb(MISSING << 56),
+            Some(bytes) => self.absorb_bytes(bytes),
+            None => self.absorb(MISSING, 0),
         }
         if value.source > 0 {
-            self.absorb(SOURCE << 56 | u64::from(value.source));
+            self.absorb(SOURCE, value.source.into());
         }
     }
 
-    /// The 128 bits of result.
-    #[inline]
-    pub(crate) fn finish(mut self) -> (u64, u64) {
-        self.v2 ^= 0xee;
-        self.rounds::<3>();
-        let first = self.v0 ^ self.v1 ^ self.v2 ^ self.v3;
-        self.v1 ^= 0xdd;
-        self.rounds::<3>();
-        (first, self.v0 ^ self.v1 ^ self.v2 ^ self.v3)
-    }
-
-    #[inline]
-    fn absorb(&mut self, word: u64) {
-        self.v3 ^= word;
-        self.rounds::<1>();
-        self.v0 ^= word;
-    }
-
-    #[inline]
-    fn rounds<const N: usize>(&mut self) {
-        for _ in 0..N {
-            self.v0 = self.v0.wrapping_add(self.v1);
-            self.v1 = self.v1.rotate_left(13) ^ self.v0;
-            self.v0 = self.v0.rotate_left(32);
-            self.v2 = self.v2.wrapping_add(self.v3);
-            self.v3 = self.v3.rotate_left(16) ^ self.v2;
-            self.v0 = self.v0.wrapping_add(self.v3);
-            self.v3 = self.v3.rotate_left(21) ^ self.v0;
-            self.v2 = self.v2.wrapping_add(self.v1);
-            self.v1 = self.v1.rotate_left(17) ^ self.v2;
-            self.v2 = self.v2.rotate_left(32);
+    #[inline(always)]
+    fn absorb_bytes(&mut self, bytes: &[u8]) {
+        let mut rest = bytes;
+        if rest.len() > BLOCK_BYTES {
+            (self.value, rest) = after_full_blocks(self.point, self.value, bytes);
         }
+        self.absorb(rest.len() as u64 + 1, short_number(rest));
+    }
+
+    /// The tag is below 2^5 and the number below 2^120, so a block is below 2^125.
+    #[inline(always)]
+    fn absorb(&mut self, tag: u64, number: u128) {
+        let block = number | u128::from(tag) << (8 * BLOCK_BYTES);
+        self.value = self.point.times(self.value + block);
     }
 }
 
-/// Up to seven bytes as a word, zeroes above them.
-#[inline]
-fn short_word(bytes: &[u8]) -> u64 {
+/// The value after all blocks of a part but the last, and what that one holds. Apart, so that short
+/// keys are hashed in registers.
+#[inline(never)]
+fn after_full_blocks(point: Point, value: u128, bytes: &[u8]) -> (u128, &[u8]) {
+    let (mut blocks, mut rest) = (Blocks { point, value }, bytes);
+    while rest.len() > BLOCK_BYTES {
+        let (block, after) = rest.split_at(BLOCK_BYTES);
+        blocks.absorb(CONTINUED, short_number(block));
+        rest = after;
+    }
+    (blocks.value, rest)
+}
+
+/// Up to 15 bytes as a number.
+#[inline(always)]
+fn short_number(bytes: &[u8]) -> u128 {
     // Overlapping reads are cheaper than a loop over a length the processor cannot guess.
+    if let (Some(front), Some(back)) = (bytes.first_chunk::<8>(), bytes.last_chunk::<8>()) {
+        // Of the back, what the front does not have: all but the first 16 − length bytes.
+        let back = u64::from_le_bytes(*back) >> 1 >> (127 - 8 * bytes.len());
+        return u128::from(u64::from_le_bytes(*front)) | u128::from(back) << 64;
+    }
     if let (Some(front), Some(back)) = (bytes.first_chunk::<4>(), bytes.last_chunk::<4>()) {
         let back = u64::from(u32::from_le_bytes(*back)) << (8 * (bytes.len() - 4));
-        return u64::from(u32::from_le_bytes(*front)) | back;
+        return u128::from(u64::from(u32::from_le_bytes(*front)) | back);
     }
     let [first, .., last] = bytes else { return bytes.first().map_or(0, |byte| (*byte).into()) };
     let middle = bytes[bytes.len() / 2];
-    u64::from(*first)
-        | u64::from(middle) << (8 * (bytes.len() / 2))
-        | u64::from(*last) << (8 * (bytes.len() - 1))
+    let (middle_bit, last_bit) = (8 * (bytes.len() / 2), 8 * (bytes.len() - 1));
+    (u32::from(*first) | u32::from(middle) << middle_bit | u32::from(*last) << last_bit).into()
+}
+
+#[inline]
+fn product(a: u64, b: u64) -> u128 {
+    u128::from(a) * u128::from(b)
+}
+
+#[inline]
+fn folded(a: u64, b: u64) -> u64 {
+    let (low, high) = halves(product(a, b));
+    low ^ high
+}
+
+#[inline]
+fn halves(value: u128) -> (u64, u64) {
+    (value as u64, (value >> 64) as u64)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// The published vectors of SipHash are of the byte-oriented form with 2-4 rounds; the same
-    /// words through a plain rendering of the definition must give the same result here.
+    const PRIME: u128 = (1 << 127) - 1;
+
+    /// `a × b` modulo the prime, by doubling and adding.
+    fn product_modulo(a: u128, b: u128) -> u128 {
+        let plus = |a: u128, b: u128| (a % PRIME + b % PRIME) % PRIME;
+        (0..128).rev().fold(0, |sum, bit| {
+            let doubled = plus(sum, sum);
+            if b >> bit & 1 == 1 { plus(doubled, a) } else { doubled }
+        })
+    }
+
     #[test]
-    fn the_rounds_are_those_of_siphash() {
-        use siphasher::sip128::{Hasher128, SipHasher13};
-        use std::hash::Hasher;
-        let secret = Secret { first: 0x0706_0504_0302_0100, second: 0x0f0e_0d0c_0b0a_0908 };
-        for words in 0..9_u64 {
-            let mut ours = SipHasher::new(&secret);
-            let mut theirs = SipHasher13::new_with_keys(secret.first, secret.second);
-            for word in 0..words {
-                ours.absorb(word.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-                theirs.write(&word.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes());
+    fn blocks_are_the_coefficients_of_a_polynomial() {
+        let largest = (0..BLOCK_BYTES).fold(0, |number, _| number << 8 | 0xFF);
+        let mut random = SipHasher::new([3, 4]).finish();
+        for turn in 0..200 {
+            let point = match turn {
+                0 => Point::of_bits(u64::MAX, u64::MAX),
+                _ => Point::of_bits(random[0], random[1]),
+            };
+            let as_number = u128::from(point.low) | u128::from(point.high) << 64;
+            let (mut blocks, mut plain) = (Blocks { point, value: 0 }, 0);
+            for tag in [1, 31, 17, 31, 31] {
+                let number = if turn < 2 { largest } else { product(random[0], random[1]) >> 8 };
+                blocks.absorb(tag, number);
+                plain = product_modulo(plain + (number | u128::from(tag) << 120), as_number);
+                assert_eq!(blocks.value % PRIME, plain);
+                random = random.map(|word| folded(word ^ tag, 0x9e37_79b9_7f4a_7c15));
             }
-            // The byte-oriented form ends with a word that holds the length in its top byte.
-            ours.absorb((words * 8) << 56);
-            let theirs = theirs.finish128();
-            assert_eq!(ours.finish(), (theirs.h1, theirs.h2), "{words} words");
+        }
+    }
+
+    #[test]
+    fn scrambling_can_be_taken_back() {
+        let secret = Secret::from_seed([5, 6]);
+        let [a, b, c, d] = secret.scramble;
+        for number in 0..1_000_u128 {
+            let value = number.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
+            let Fingerprint { first, second } = secret.scrambled(value);
+            let high = first ^ folded(second ^ c, d);
+            let low = second ^ folded(high ^ a, b);
+            assert_eq!(u128::from(low) | u128::from(high) << 64, value);
         }
     }
 
     #[test]
     fn parts_do_not_run_together() {
-        let secret = Secret { first: 1, second: 2 };
+        let secret = Secret::from_seed([1, 2]);
         let value = |bytes: &'static [u8]| Value::new(bytes);
         let second = |bytes: &'static [u8]| Value { source: 1, ..Value::new(bytes) };
-        let lists: [&[Value<'_>]; 10] = [
+        let lists: [&[Value<'_>]; 14] = [
             &[value(b"a:b"), value(b"c")],
             &[value(b"a"), value(b"b:c")],
             &[value(b"a:b:c")],
@@ -205,6 +286,10 @@ mod tests {
             &[],
             &[value(b"")],
             &[Value::MISSING],
+            &[value(b"fifteen letters")],
+            &[value(b"fifteen letters"), value(b"")],
+            &[value(b"fifteen letters\0")],
+            &[value(b"fifteen letters"), value(b"\0")],
         ];
         let mut seen: Vec<Fingerprint> = Vec::new();
         for values in lists {
@@ -215,12 +300,48 @@ mod tests {
     }
 
     #[test]
-    fn every_length_of_rest_is_read_whole() {
-        for length in 0..8 {
-            let bytes: Vec<u8> = (1..=length).collect();
-            let mut padded = [0; 8];
-            padded[..bytes.len()].copy_from_slice(&bytes);
-            assert_eq!(short_word(&bytes), u64::from_le_bytes(padded));
+    fn every_byte_of_a_block_counts_in_its_place() {
+        for length in 0..=BLOCK_BYTES {
+            let bytes: Vec<u8> = (1..).take(length).collect();
+            let mut padded = [0; 16];
+            padded[..length].copy_from_slice(&bytes);
+            assert_eq!(short_number(&bytes), u128::from_le_bytes(padded));
+        }
+    }
+
+    /// How unevenly `keys` fall into 1024 places: 1 on average if they fell at random, and within
+    /// 0.22 of it but for one time in a million.
+    fn unevenness(keys: &[Vec<u8>], place: impl Fn(Fingerprint) -> u64, seed: u64) -> f64 {
+        let secret = Secret::from_seed([seed, 0]);
+        let mut counts = [0_u32; 1024];
+        for key in keys {
+            let key = Key { limit: "api", values: &[Value::new(key)] };
+            counts[place(secret.fingerprint(&key)) as usize % 1024] += 1;
+        }
+        let expected = keys.len() as f64 / 1024.0;
+        let squares = counts.iter().map(|count| (f64::from(*count) - expected).powi(2));
+        squares.sum::<f64>() / expected / 1023.0
+    }
+
+    #[test]
+    fn regular_keys_are_scattered() {
+        const KEYS: u32 = 1 << 14;
+        let families: [Vec<Vec<u8>>; 5] = [
+            (0..KEYS).map(|n| format!("user:{n:08}").into_bytes()).collect(),
+            (0..KEYS).map(|n| n.to_le_bytes().to_vec()).collect(),
+            (0..KEYS).map(|n| n.to_be_bytes().to_vec()).collect(),
+            (0..KEYS).map(|n| format!("10.0.{}.{}", n / 256, n % 256).into_bytes()).collect(),
+            (0..KEYS).map(|n| [vec![b'a'; 40], n.to_be_bytes().to_vec()].concat()).collect(),
+        ];
+        for (number, family) in families.iter().enumerate() {
+            for seed in 0..8 {
+                let first = unevenness(family, |key| key.first >> 54, seed);
+                let second = unevenness(family, |key| key.second >> 54, seed);
+                let both = unevenness(family, |key| key.first >> 59 << 5 | key.second >> 59, seed);
+                for uneven in [first, second, both] {
+                    assert!((0.78..1.22).contains(&uneven), "family {number}: {uneven}");
+                }
+            }
         }
     }
 }

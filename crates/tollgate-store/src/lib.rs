@@ -36,6 +36,7 @@ mod pages;
 #[cfg(loom)]
 #[path = "pages/modelled.rs"]
 mod pages;
+mod siphash;
 pub mod snapshot;
 mod sync;
 mod table;

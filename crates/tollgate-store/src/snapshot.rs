@@ -12,7 +12,7 @@
 //! "tollgate" version:u32                       then blocks of
 //! length:u32 last:u8 payload checksum:u128     whose payloads, joined, are
 //!
-//! secret:u128 saved_at:u64
+//! seed:u128 saved_at:u64
 //! limits:u32  { algorithm:u8 numbers:[u64; 5] }
 //! states      { fingerprint:u128 limit:u32 low:u64 high:u64 }            of a counter
 //!             { fingerprint:u128 limit:u32 entries:u32 { at:u64 units:u32 } }   of a log

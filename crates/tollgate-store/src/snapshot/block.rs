@@ -3,13 +3,13 @@
 use std::io::{self, Read, Write};
 
 use super::format::SnapshotError;
-use crate::fingerprint::{Secret, SipHasher};
+use crate::siphash::SipHasher;
 
 /// Large enough that checksums cost nothing, small enough to hold in memory.
 const BLOCK_BYTES: usize = 64 << 10;
 
 /// Checksums guard against accidents, so their key is no secret.
-const CHECKSUM: Secret = Secret { first: 0x746f_6c6c_6761_7465, second: 1 };
+const CHECKSUM: [u64; 2] = [0x746f_6c6c_6761_7465, 1];
 
 pub(super) struct BlockWriter<W> {
     inner: W,
@@ -117,11 +117,11 @@ impl<R: Read> BlockReader<R> {
 }
 
 fn checksum(number: u64, last: bool, block: &[u8]) -> [u8; 16] {
-    let mut hasher = SipHasher::new(&CHECKSUM);
+    let mut hasher = SipHasher::new(CHECKSUM);
     hasher.absorb_part(&number.to_le_bytes());
     hasher.absorb_part(&[u8::from(last)]);
     hasher.absorb_part(block);
-    let (first, second) = hasher.finish();
+    let [first, second] = hasher.finish();
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&first.to_le_bytes());
     bytes[8..].copy_from_slice(&second.to_le_bytes());

@@ -16,7 +16,7 @@ use crate::memory::{MemoryStore, Unreservable};
 use crate::table::Record;
 
 const MAGIC: [u8; 8] = *b"tollgate";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// Writes every state of `store` that is not vacant. Decisions go on meanwhile; each key is
 /// written as it was at one moment, different keys at different moments.
@@ -25,8 +25,9 @@ pub fn write<W: Write>(store: &MemoryStore, mut to: W) -> Result<W, SnapshotErro
     to.write_all(&VERSION.to_le_bytes())?;
     let mut blocks = BlockWriter::new(to);
     let now = store.clock.now();
-    blocks.write(&store.secret.first.to_le_bytes())?;
-    blocks.write(&store.secret.second.to_le_bytes())?;
+    for word in store.secret.seed() {
+        blocks.write(&word.to_le_bytes())?;
+    }
     blocks.write(&now.as_micros().to_le_bytes())?;
     // States name limits by number, so those enrolled while this is written must not appear.
     let limits: Vec<Limit> = store.register.all().collect();
@@ -67,7 +68,7 @@ pub fn read(
         return Err(SnapshotError::OtherFormat { version });
     }
     let mut blocks = BlockReader::new(from);
-    let secret = Secret { first: number(&mut blocks)?, second: number(&mut blocks)? };
+    let secret = Secret::from_seed([number(&mut blocks)?, number(&mut blocks)?]);
     let _saved_at = number(&mut blocks)?;
     let store = MemoryStore::with_secret(clock, max_bytes, secret)?;
     let limits = read_limits(&mut blocks, &store)?;
@@ -76,7 +77,7 @@ pub fn read(
         let key = Fingerprint { first: number(&mut blocks)?, second: number(&mut blocks)? };
         let limit = limits
             .get(u32::from_le_bytes(blocks.take()?) as usize)
-            .filter(|_| key.first != 0)
+            .filter(|_| key != Fingerprint::NONE)
             .ok_or(SnapshotError::Damaged { what: "a state names no limit" })?;
         let word = match limit.limit {
             Limit::Counter(_) => {
