@@ -266,7 +266,7 @@ impl Counter {
 
     /// Whether one request may go on, and what it does to the state: as much as is needed to go
     /// on, without the figures, which take most of the time.
-    #[inline]
+    #[inline(always)]
     pub fn step(&self, word: Word, now: Timestamp, cost: Cost) -> Step {
         let step = match self {
             Self::SlidingWindow(limit) => limit.step(word, now, cost),

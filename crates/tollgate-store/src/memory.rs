@@ -17,7 +17,7 @@ use crate::enrolled::{Enrolled, Register, TooManyLimits};
 use crate::fingerprint::{Fingerprint, Secret};
 use crate::logs::{LogNumber, Logs};
 use crate::sync::{AtomicU64, AtomicUsize, Ordering};
-use crate::table::{Crowded, Record, Table};
+use crate::table::{Crowded, Home, Record, Table};
 use crate::upkeep::Upkeep;
 
 /// Holds states in memory and charges them.
@@ -117,14 +117,18 @@ impl MemoryStore {
     /// Takes one charge, or not.
     #[inline]
     pub fn take_one(&self, charge: &Charge<'_>) -> Taken {
-        self.take_keyed(self.secret.fingerprint(&charge.key), charge, self.clock.now())
+        let key = self.secret.fingerprint(&charge.key);
+        let home = self.table.fetch(key);
+        self.take_keyed(key, home, charge, self.clock.now())
     }
 
     /// Takes one charge, or not, and says no more than that: the quickest way to ask.
     #[inline]
     pub fn allows(&self, charge: &Charge<'_>) -> bool {
-        let (key, now) = (self.secret.fingerprint(&charge.key), self.clock.now());
-        match self.step_known(key, charge, now) {
+        let key = self.secret.fingerprint(&charge.key);
+        // Reading the clock holds the processor up; the memory is on its way meanwhile.
+        let (home, now) = (self.table.fetch(key), self.clock.now());
+        match self.step_known(key, home, charge, now) {
             Some(step) => step.is_allowed,
             None => self.take_otherwise(key, charge, now).is_allowed(),
         }
@@ -136,8 +140,8 @@ impl MemoryStore {
         let now = self.clock.now();
         for charges in charges.chunks(BATCH) {
             let keys = self.fetch(charges);
-            for (key, charge) in keys.iter().zip(charges) {
-                answer(self.take_keyed(*key, charge, now));
+            for ((key, home), charge) in keys.iter().zip(charges) {
+                answer(self.take_keyed(*key, *home, charge, now));
             }
         }
     }
@@ -199,8 +203,14 @@ impl MemoryStore {
     }
 
     #[inline]
-    fn take_keyed(&self, key: Fingerprint, charge: &Charge<'_>, now: Timestamp) -> Taken {
-        match (self.step_known(key, charge, now), &charge.limit.limit) {
+    fn take_keyed(
+        &self,
+        key: Fingerprint,
+        home: Home<'_>,
+        charge: &Charge<'_>,
+        now: Timestamp,
+    ) -> Taken {
+        match (self.step_known(key, home, charge, now), &charge.limit.limit) {
             (Some(step), Limit::Counter(counter)) => Taken::Counted(Counted {
                 key,
                 number: charge.limit.number,
@@ -216,11 +226,20 @@ impl MemoryStore {
     /// The usual case, told apart from all others for its speed: a counter of a known key whose
     /// state was written under the same limit. Nothing in any other case.
     #[inline(always)]
-    fn step_known(&self, key: Fingerprint, charge: &Charge<'_>, now: Timestamp) -> Option<Step> {
+    fn step_known(
+        &self,
+        key: Fingerprint,
+        home: Home<'_>,
+        charge: &Charge<'_>,
+        now: Timestamp,
+    ) -> Option<Step> {
         let Limit::Counter(counter) = &charge.limit.limit else { return None };
-        let mut slot = self.table.lock_at(self.table.find(key)?, key)?;
+        if charge.count_denied {
+            return None;
+        }
+        let mut slot = self.table.lock_known(key, home)?;
         let Record { limit, word } = slot.record();
-        if limit != charge.limit.number || charge.count_denied {
+        if limit != charge.limit.number {
             return None;
         }
         let step = counter.step(word, now, charge.cost);
@@ -330,7 +349,8 @@ impl MemoryStore {
     }
 
     fn take_together(&self, charges: &[Charge<'_>], now: Timestamp) -> SmallVec<[Taken; INLINE]> {
-        let keys = self.fetch(charges);
+        let keys: SmallVec<[Fingerprint; INLINE]> =
+            self.fetch(charges).iter().map(|(key, _)| *key).collect();
         let mut may_forget = true;
         loop {
             let places: SmallVec<[Place; INLINE]> = keys
@@ -581,12 +601,12 @@ impl MemoryStore {
     }
 
     /// The fingerprints of some charges, with the memory they name on its way.
-    fn fetch(&self, charges: &[Charge<'_>]) -> SmallVec<[Fingerprint; BATCH]> {
-        let keys: SmallVec<[Fingerprint; BATCH]> =
-            charges.iter().map(|charge| self.secret.fingerprint(&charge.key)).collect();
-        // Nothing depends on what is read, so the processor waits for all of it at once.
-        std::hint::black_box(keys.iter().fold(0, |sum, key| sum ^ self.table.touch(*key)));
-        keys
+    fn fetch(&self, charges: &[Charge<'_>]) -> SmallVec<[(Fingerprint, Home<'_>); BATCH]> {
+        let fetch = |charge: &Charge<'_>| {
+            let key = self.secret.fingerprint(&charge.key);
+            (key, self.table.fetch(key))
+        };
+        charges.iter().map(fetch).collect()
     }
 
     /// The account of a key, if it is known.

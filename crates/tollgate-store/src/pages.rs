@@ -41,3 +41,16 @@ impl Pages {
         unsafe { std::slice::from_raw_parts(self.mapping.as_mut_ptr().cast(), self.words) }
     }
 }
+
+/// Asks for the memory around a word without waiting for it, where the processor can be asked.
+#[inline(always)]
+pub(crate) fn fetch(word: &AtomicU64) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: It changes nothing that a program can see, whatever the address.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(word).cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = word;
+}

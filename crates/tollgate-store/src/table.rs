@@ -32,7 +32,7 @@ use tollgate_core::Word;
 use crate::bounds::{LIMITS_MAX, SHARD_SLOTS_MAX, SHARD_SLOTS_MIN, VICTIMS_LOOKED_AT};
 use crate::fingerprint::Fingerprint;
 use crate::memory::Reserved;
-use crate::pages::Pages;
+use crate::pages::{self, Pages};
 use crate::sync::{AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, spin};
 use crate::upkeep::Upkeep;
 
@@ -64,6 +64,13 @@ pub(crate) struct Shard {
 pub(crate) struct Locked<'t> {
     slot: &'t Slot,
     record: Record,
+}
+
+/// Where a key would like to be.
+#[derive(Clone, Copy)]
+pub(crate) struct Home<'t> {
+    place: Place,
+    group: &'t [Slot; GROUP],
 }
 
 /// There is no slot for another key: the table must grow, or forget one.
@@ -121,24 +128,38 @@ impl Table {
         self.bytes_under(self.layout())
     }
 
-    /// Reads where `key` should be, so that it is near when it is wanted.
-    pub(crate) fn touch(&self, key: Fingerprint) -> u64 {
-        let home = self.place_of(key).home(key);
-        let group = &self.slots()[home..home + GROUP];
-        group[0][FIRST].load(Ordering::Relaxed) ^ group[GROUP / 2][FIRST].load(Ordering::Relaxed)
+    /// Where to look for `key` first, with its memory on the way.
+    #[inline(always)]
+    pub(crate) fn fetch(&self, key: Fingerprint) -> Home<'_> {
+        let place = self.place_of(key);
+        let group = self.group(place.home(key));
+        pages::fetch(&group[0][FIRST]);
+        pages::fetch(&group[GROUP / 2][FIRST]);
+        Home { place, group }
+    }
+
+    /// The slot of `key`, locked, if it is known and nobody moved it meanwhile.
+    #[inline(always)]
+    pub(crate) fn lock_known<'t>(&'t self, key: Fingerprint, home: Home<'t>) -> Option<Locked<'t>> {
+        match position(home.group, key) {
+            Some(found) => Locked::new(&home.group[found]).of(key),
+            None => self.lock_at(self.find_past_home(home.place, key)?, key),
+        }
     }
 
     /// Where `key` is, if it is known: a hint that [`Table::lock_at`] checks.
-    #[inline]
     pub(crate) fn find(&self, key: Fingerprint) -> Option<usize> {
-        self.find_in(self.place_of(key), key)
+        let place = self.place_of(key);
+        let home = place.home(key);
+        match position(self.group(home), key) {
+            Some(found) => Some(home + found),
+            None => self.find_past_home(place, key),
+        }
     }
 
     /// The slot at `index`, locked, if it still holds `key`.
-    #[inline]
     pub(crate) fn lock_at(&self, index: usize, key: Fingerprint) -> Option<Locked<'_>> {
-        let locked = Locked::new(self.slot(index));
-        (locked.key() == key).then_some(locked)
+        Locked::new(self.slot(index)).of(key)
     }
 
     /// The lock of the shard that `key` belongs to.
@@ -354,23 +375,18 @@ impl Table {
         }
     }
 
-    #[inline]
-    fn find_in(&self, place: Place, key: Fingerprint) -> Option<usize> {
-        let mut start = place.home(key);
-        for _ in 0..place.slots / GROUP {
-            let group = &self.slots()[start..start + GROUP];
-            let mut found = GROUP;
-            for (index, slot) in group.iter().enumerate() {
-                let first = slot[FIRST].load(Ordering::Relaxed);
-                found = if first == key.first { index } else { found };
-            }
-            if found < GROUP && group[found][SECOND].load(Ordering::Relaxed) == key.second {
-                return Some(start + found);
-            }
-            if !self.is_full(start) {
+    /// Where `key` is, if it had to pass its home group by.
+    #[inline(never)]
+    fn find_past_home(&self, place: Place, key: Fingerprint) -> Option<usize> {
+        let mut group = place.home(key);
+        for _ in 1..place.slots / GROUP {
+            if !self.is_full(group) {
                 return None;
             }
-            start = place.after(start);
+            group = place.after(group);
+            if let Some(found) = position(self.group(group), key) {
+                return Some(group + found);
+            }
         }
         None
     }
@@ -378,6 +394,13 @@ impl Table {
     #[inline]
     fn slots(&self) -> &[Slot] {
         self.pages.words().as_chunks().0
+    }
+
+    /// The group whose first slot is at `start`.
+    #[inline]
+    fn group(&self, start: usize) -> &[Slot; GROUP] {
+        let (groups, _) = self.slots().as_chunks();
+        &groups[start / GROUP]
     }
 
     #[inline]
@@ -515,28 +538,57 @@ impl Place {
     }
 }
 
+/// Which slot of a group holds `key`, if one does.
+#[inline(always)]
+fn position(group: &[Slot; GROUP], key: Fingerprint) -> Option<usize> {
+    let mut found = GROUP;
+    for (index, slot) in group.iter().enumerate() {
+        let first = slot[FIRST].load(Ordering::Relaxed);
+        found = if first == key.first { index } else { found };
+    }
+    let second = group.get(found)?[SECOND].load(Ordering::Relaxed);
+    (second == key.second).then_some(found)
+}
+
 impl<'t> Locked<'t> {
-    #[inline]
+    #[inline(always)]
     fn new(slot: &'t Slot) -> Self {
+        let unlocked = slot[HIGH].load(Ordering::Relaxed) & !LOCKED;
+        let unlocked = match Self::try_lock(slot, unlocked) {
+            Ok(_) => unlocked,
+            Err(found) => Self::wait_for(slot, found),
+        };
+        Self { slot, record: Record::read(slot, unlocked) }
+    }
+
+    #[inline(always)]
+    fn try_lock(slot: &Slot, unlocked: u64) -> Result<u64, u64> {
+        let (taken, missed) = (Ordering::Acquire, Ordering::Relaxed);
+        slot[HIGH].compare_exchange_weak(unlocked, unlocked | LOCKED, taken, missed)
+    }
+
+    /// Takes the bit when whoever has it lets go.
+    #[cold]
+    fn wait_for(slot: &Slot, mut high: u64) -> u64 {
         let mut tries = 0;
-        let mut high = slot[HIGH].load(Ordering::Relaxed);
         loop {
-            let unlocked = high & !LOCKED;
-            match slot[HIGH].compare_exchange_weak(
-                unlocked,
-                unlocked | LOCKED,
-                Ordering::Acquire,
-                Ordering::Relaxed,
-            ) {
-                Ok(_) => return Self { slot, record: Record::read(slot, unlocked) },
-                Err(found) => high = found,
-            }
             if high & LOCKED != 0 {
                 tries += 1;
                 spin(tries);
                 high = slot[HIGH].load(Ordering::Relaxed);
             }
+            let unlocked = high & !LOCKED;
+            match Self::try_lock(slot, unlocked) {
+                Ok(_) => return unlocked,
+                Err(found) => high = found,
+            }
         }
+    }
+
+    /// The slot, if it is that of `key`.
+    #[inline(always)]
+    fn of(self, key: Fingerprint) -> Option<Self> {
+        (self.key() == key).then_some(self)
     }
 
     /// What is kept of the key.
@@ -552,6 +604,7 @@ impl<'t> Locked<'t> {
     }
 
     /// Whose slot it is.
+    #[inline]
     pub(crate) fn key(&self) -> Fingerprint {
         Fingerprint {
             first: self.slot[FIRST].load(Ordering::Relaxed),

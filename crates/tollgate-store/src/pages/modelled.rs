@@ -15,3 +15,5 @@ impl Pages {
         &self.0
     }
 }
+
+pub(crate) fn fetch(_word: &AtomicU64) {}
