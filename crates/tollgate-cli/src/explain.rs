@@ -288,7 +288,7 @@ fn in_json(caller: &Taken, lines: &[Line], verdict: &Verdict) -> Value {
     };
     json!({
         "allowed": verdict.is_allowed(),
-        "ruling": ruling_name(verdict.ruling()),
+        "ruling": verdict.ruling().name(),
         "retry_after_ms": verdict.retry_after().map(Micros::as_millis_up),
         "delay_ms": verdict.delay().as_millis_up(),
         "tenant": caller.tenant,
@@ -311,16 +311,4 @@ fn figures(answer: &Answer<'_>) -> Value {
         "rate": answer.rate().map(|rate| rate.to_string()),
         "shadow": !answer.is_enforced(),
     })
-}
-
-fn ruling_name(ruling: Ruling) -> &'static str {
-    match ruling {
-        Ruling::Allowed => "allowed",
-        Ruling::Denied => "denied",
-        Ruling::Uncounted => "uncounted",
-        Ruling::Exempt => "exempt",
-        Ruling::Blocked => "blocked",
-        Ruling::UnknownKey => "unknown_key",
-        Ruling::BadCost => "bad_cost",
-    }
 }

@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use tollgate_server::{Door, Server, Source};
+use tollgate_server::{Door, Server, Source, StartError};
 use tracing::Level;
 
 use crate::output::{self, Failure};
@@ -57,15 +57,12 @@ enum LogFormat {
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     start_logging(arguments)?;
     let source = arguments.config.clone().map_or(Source::Quickstart, Source::File);
+    let failed = |error: StartError| Failure::Failed(error.to_string());
     let server = Server::bind(source).map_err(failed)?;
     if arguments.config.is_none() {
         output::message(&what_to_try(&server));
     }
     server.run().map_err(failed)
-}
-
-fn failed(error: tollgate_server::StartError) -> Failure {
-    Failure::Failed(error.to_string())
 }
 
 fn what_to_try(server: &Server) -> String {

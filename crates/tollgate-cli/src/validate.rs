@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde_json::{Value, json};
 use tollgate_policy::{Mistake, Mistakes, Place, Policy, Warning};
+use tollgate_server::policy_file::{self, Loaded, NoPolicy};
 
 use crate::output::{self, Failure, Format};
-use crate::policy_file::{self, NoPolicy};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -33,7 +33,7 @@ pub(crate) struct Arguments {
 
 /// What became of one of the files.
 enum Checked {
-    Valid(Box<Policy>),
+    Valid(Box<Loaded>),
     Wrong(NoPolicy),
     /// It is no policy, but the tenants file of this one, which is valid, so it is too.
     TenantsOf(PathBuf),
@@ -60,7 +60,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let sentence = match (&wrong.collect::<Vec<&NoPolicy>>()[..], policies) {
         ([], _) => return Ok(()),
         ([NoPolicy::Mistakes(_)], 1) => "the policy has mistakes".to_owned(),
-        ([NoPolicy::Unreadable(_)], 1) => "the policy cannot be read".to_owned(),
+        ([NoPolicy::Unreadable { .. }], 1) => "the policy cannot be read".to_owned(),
         (wrong, all) => format!("{} of {all} policies are not valid", wrong.len()),
     };
     Err(Failure::Failed(sentence))
@@ -71,7 +71,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 fn check(files: &[PathBuf]) -> Vec<Checked> {
     let policies: Vec<_> = files.iter().map(|file| policy_file::read(file)).collect();
     let named = files.iter().zip(&policies).filter_map(|(file, policy)| {
-        let tenants = policy.as_ref().ok()?.settings().tenants.as_ref()?;
+        let tenants = policy.as_ref().ok()?.policy.settings().tenants.as_ref()?;
         Some((fs::canonicalize(file.with_file_name(&tenants.file)).ok()?, file.clone()))
     });
     let named: HashMap<PathBuf, PathBuf> = named.collect();
@@ -79,7 +79,7 @@ fn check(files: &[PathBuf]) -> Vec<Checked> {
         let place = fs::canonicalize(file).ok();
         match (place.and_then(|place| named.get(&place)), policy) {
             (Some(by), _) => Checked::TenantsOf(by.clone()),
-            (None, Ok(policy)) => Checked::Valid(Box::new(policy)),
+            (None, Ok(loaded)) => Checked::Valid(Box::new(loaded)),
             (None, Err(why)) => Checked::Wrong(why),
         }
     });
@@ -88,10 +88,10 @@ fn check(files: &[PathBuf]) -> Vec<Checked> {
 
 fn in_words(file: &Path, checked: &Checked) -> String {
     let text = match checked {
-        Checked::Valid(policy) => valid_in_words(file, policy),
+        Checked::Valid(loaded) => valid_in_words(file, loaded),
         Checked::Wrong(NoPolicy::Mistakes(mistakes)) => mistakes.to_string(),
-        Checked::Wrong(NoPolicy::Unreadable(why)) => {
-            format!("{}: cannot be read: {why}", file.display())
+        Checked::Wrong(NoPolicy::Unreadable { path, why }) => {
+            format!("{}: cannot be read: {why}", path.display())
         }
         Checked::TenantsOf(policy) => {
             format!("{}: valid, the tenants file of {}", file.display(), policy.display())
@@ -100,8 +100,9 @@ fn in_words(file: &Path, checked: &Checked) -> String {
     text.lines().map(|line| output::visible(line) + "\n").collect()
 }
 
-fn valid_in_words(file: &Path, policy: &Policy) -> String {
-    let warnings = policy.warnings();
+fn valid_in_words(file: &Path, loaded: &Loaded) -> String {
+    let policy = &loaded.policy;
+    let warnings: Vec<&Warning> = warnings(loaded).collect();
     let mut text: String = warnings.iter().map(|warning| format!("{warning}\n")).collect();
     text += &format!("{}: valid, {}", file.display(), counted(limits(policy), "limit"));
     if policy.tenant_keys() > 0 {
@@ -111,6 +112,10 @@ fn valid_in_words(file: &Path, policy: &Policy) -> String {
         text += &format!(", {}", counted(warnings.len(), "warning"));
     }
     text
+}
+
+fn warnings(loaded: &Loaded) -> impl Iterator<Item = &Warning> {
+    loaded.policy.warnings().iter().chain(loaded.descriptors.warnings())
 }
 
 /// How many limits are written: those of several rates are one.
@@ -135,10 +140,10 @@ fn in_json(file: &Path, checked: &Checked) -> Value {
         })
     };
     let (unreadable, mistakes, warnings) = match checked {
-        Checked::Valid(policy) => (None, None, policy.warnings()),
-        Checked::Wrong(NoPolicy::Mistakes(mistakes)) => (None, Some(mistakes), &[][..]),
-        Checked::Wrong(NoPolicy::Unreadable(why)) => (Some(why), None, &[][..]),
-        Checked::TenantsOf(_) => (None, None, &[][..]),
+        Checked::Valid(loaded) => (None, None, warnings(loaded).collect()),
+        Checked::Wrong(NoPolicy::Mistakes(mistakes)) => (None, Some(mistakes), Vec::new()),
+        Checked::Wrong(NoPolicy::Unreadable { why, .. }) => (Some(why), None, Vec::new()),
+        Checked::TenantsOf(_) => (None, None, Vec::new()),
     };
     json!({
         "file": file.display().to_string(),
@@ -146,6 +151,6 @@ fn in_json(file: &Path, checked: &Checked) -> Value {
         "unreadable": unreadable,
         "mistakes": mistakes.into_iter().flatten().map(mistake).collect::<Vec<Value>>(),
         "more_mistakes": mistakes.map_or(0, Mistakes::untold),
-        "warnings": warnings.iter().map(warning).collect::<Vec<Value>>(),
+        "warnings": warnings.into_iter().map(warning).collect::<Vec<Value>>(),
     })
 }

@@ -8,7 +8,7 @@ use http::{HeaderMap, Method, Request, StatusCode, header};
 use hyper::body::Incoming;
 use serde_json::json;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tollgate::{Policy, Rule};
+use tollgate::{Policy, Rule, Source};
 
 use crate::connection::Visitor;
 use crate::http1::{self, Answer};
@@ -35,7 +35,7 @@ async fn answer(request: Request<Incoming>, visitor: Arc<Visitor>) -> Answer {
         "/healthz" | "/readyz" => return http1::wrong_method("GET, HEAD"),
         _ => {}
     }
-    if let Err(refusal) = admit(&request, &visitor) {
+    if let Some(refusal) = refused(&request, &visitor) {
         return refusal;
     }
     match (request.method(), request.uri().path()) {
@@ -50,28 +50,30 @@ async fn answer(request: Request<Incoming>, visitor: Arc<Visitor>) -> Answer {
     }
 }
 
-/// Whether a request may do more than ask for our health.
-fn admit<B>(request: &Request<B>, visitor: &Visitor) -> Result<(), Answer> {
-    let refuse = |sentence| Err(http1::problem(StatusCode::FORBIDDEN, sentence));
-    http1::authorize(request, visitor)?;
-    // A page of another site, open in the operator's browser, must not speak for the operator: not
-    // across origins, and not under a name of its own that points here.
-    let headers = request.headers();
-    let Some(host) = host(headers) else {
-        return refuse("the request has no Host, or several");
-    };
-    if visitor.entrance.token().is_none() && !is_local_name(host.host()) {
-        return refuse("without a token, this door answers only to localhost and addresses");
+/// The answer to a request that may only ask for our health; none if it may do more.
+fn refused<B>(request: &Request<B>, visitor: &Visitor) -> Option<Answer> {
+    if let Some(refusal) = http1::unauthorized(request, visitor) {
+        return Some(refusal);
+    }
+    let has_token = visitor.entrance.token().is_some();
+    let why = foreign(request.headers(), has_token)?;
+    Some(http1::problem(StatusCode::FORBIDDEN, why))
+}
+
+/// Why a request may come from a page of another site, open in the operator's browser: such a page
+/// must not speak for the operator, not across origins and not under a name of its own that points
+/// here.
+fn foreign(headers: &HeaderMap, has_token: bool) -> Option<&'static str> {
+    let Some(host) = host(headers) else { return Some("the request has no Host, or several") };
+    if !has_token && !is_local_name(host.host()) {
+        return Some("without a token, this door answers only to localhost and addresses");
     }
     if headers.get("sec-fetch-site").is_some_and(|site| site == "cross-site") {
-        return refuse("requests from other sites are refused");
+        return Some("requests from other sites are refused");
     }
-    match headers.get(header::ORIGIN).map(|origin| origin.to_str().unwrap_or_default()) {
-        Some(origin) if origin.split_once("://").is_none_or(|(_, it)| it != host.as_str()) => {
-            refuse("requests from other origins are refused")
-        }
-        _ => Ok(()),
-    }
+    let origin = headers.get(header::ORIGIN)?.to_str().unwrap_or_default();
+    let is_own = origin.split_once("://").is_some_and(|(_, it)| it == host.as_str());
+    (!is_own).then_some("requests from other origins are refused")
 }
 
 /// The one host that a request names.
@@ -114,11 +116,8 @@ fn limit(policy: &Policy, rule: &Rule) -> serde_json::Value {
             None => format!("{} at a time", policy.limits()[limit].capacity()),
         })
         .collect();
-    let per: Vec<Vec<&str>> = rule
-        .per()
-        .iter()
-        .map(|per| per.sources().iter().map(|source| source.name()).collect())
-        .collect();
+    let per: Vec<Vec<&str>> =
+        rule.per().iter().map(|per| per.sources().iter().map(Source::name).collect()).collect();
     json!({
         "name": &**rule.name(),
         "algorithm": rule.algorithm().name(),

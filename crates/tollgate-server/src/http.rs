@@ -30,7 +30,7 @@ where
 }
 
 async fn answer(request: Request<Incoming>, visitor: Arc<Visitor>) -> Answer {
-    if let Err(refusal) = http1::authorize(&request, &visitor) {
+    if let Some(refusal) = http1::unauthorized(&request, &visitor) {
         return refusal;
     }
     let path = request.uri().path();

@@ -116,19 +116,19 @@ pub(crate) fn answer(
     answer
 }
 
-/// Whether a request shows what its door asks for; if not, the answer to it.
-pub(crate) fn authorize<B>(request: &Request<B>, visitor: &Visitor) -> Result<(), Answer> {
-    let Some(token) = visitor.entrance.token() else { return Ok(()) };
+/// The answer to a request that does not show what its door asks for; none if it does.
+pub(crate) fn unauthorized<B>(request: &Request<B>, visitor: &Visitor) -> Option<Answer> {
+    let token = visitor.entrance.token()?;
     let shown = request.headers().get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
     let shown = shown.and_then(|value| {
         let (scheme, rest) = value.split_at_checked(b"Bearer ".len())?;
         scheme.eq_ignore_ascii_case(b"Bearer ").then(|| rest.trim_ascii())
     });
     if shown.is_some_and(|shown| token.matches(shown)) {
-        return Ok(());
+        return None;
     }
     let sentence = "this door wants `Authorization: Bearer …` with its token";
     let mut answer = problem(StatusCode::UNAUTHORIZED, sentence);
     answer.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-    Err(answer)
+    Some(answer)
 }

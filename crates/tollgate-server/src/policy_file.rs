@@ -1,37 +1,113 @@
 //! A policy on disk, with the files it names.
 
+use std::error;
+use std::fmt;
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use tollgate::Policy;
 use tollgate::bounds::{POLICY_BYTES_MAX, TENANTS_BYTES_MAX};
+use tollgate::envoy::{DescriptorSettings, Descriptors};
+
+use crate::bounds::{DESCRIPTOR_FILES_MAX, DESCRIPTORS_BYTES_MAX};
+
+/// A policy, and the descriptors of Envoy's rate limit service that it names.
+#[derive(Debug)]
+pub struct Loaded {
+    /// What the file says.
+    pub policy: Policy,
+    /// What the files of its `descriptors` folder say; nothing if it names none.
+    pub descriptors: Descriptors,
+}
 
 /// Why there is no policy.
 #[derive(Debug)]
 pub enum NoPolicy {
-    /// The file cannot be read, for a reason that ends a sentence.
-    Unreadable(String),
-    /// What it says is not a policy.
+    /// A file cannot be read.
+    Unreadable {
+        /// Which.
+        path: PathBuf,
+        /// Why, as the end of a sentence.
+        why: String,
+    },
+    /// What they say is not a policy.
     Mistakes(tollgate::Mistakes),
 }
 
+impl fmt::Display for NoPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreadable { path, why } => {
+                write!(f, "{} cannot be read: {why}", path.display())
+            }
+            Self::Mistakes(mistakes) => mistakes.fmt(f),
+        }
+    }
+}
+
+impl error::Error for NoPolicy {}
+
 /// Reads the policy at `path`. Files it names are looked for beside it.
-pub fn read(path: &Path) -> Result<Policy, NoPolicy> {
+pub fn read(path: &Path) -> Result<Loaded, NoPolicy> {
     read_noting(path, &mut Vec::new())
 }
 
-/// The same, adding every file that was looked for to `looked_for`, also those that are not there.
-pub(crate) fn read_noting(path: &Path, looked_for: &mut Vec<PathBuf>) -> Result<Policy, NoPolicy> {
+/// The same, adding everything that was looked for to `looked_for`, also what is not there.
+pub(crate) fn read_noting(path: &Path, looked_for: &mut Vec<PathBuf>) -> Result<Loaded, NoPolicy> {
     looked_for.push(path.to_owned());
-    let text = text_of(path, POLICY_BYTES_MAX).map_err(NoPolicy::Unreadable)?;
+    let text = text_of(path, POLICY_BYTES_MAX).map_err(|why| unreadable(path, why))?;
     let mut read = |file: &str| {
         let file = beside(path, file);
         looked_for.push(file.clone());
         text_of(&file, TENANTS_BYTES_MAX)
     };
     let name = path.display().to_string();
-    Policy::parse(&name, &text, &mut read).map_err(NoPolicy::Mistakes)
+    let policy = Policy::parse(&name, &text, &mut read).map_err(NoPolicy::Mistakes)?;
+    let descriptors = match &policy.settings().descriptors {
+        Some(settings) => read_descriptors(path, settings, looked_for)?,
+        None => Descriptors::default(),
+    };
+    Ok(Loaded { policy, descriptors })
+}
+
+/// Reads the `.yaml` files of a folder, in the order of their names. Hidden ones are not for us:
+/// Kubernetes keeps there what the others point to.
+fn read_descriptors(
+    policy: &Path,
+    settings: &DescriptorSettings,
+    looked_for: &mut Vec<PathBuf>,
+) -> Result<Descriptors, NoPolicy> {
+    let folder = beside(policy, &settings.path);
+    looked_for.push(folder.clone());
+    let cannot = |error: io::Error| unreadable(&folder, error.to_string());
+    let mut files = Vec::new();
+    for entry in fs::read_dir(&folder).map_err(cannot)? {
+        let name = entry.map_err(cannot)?.file_name();
+        let is_ours = name.to_str().is_some_and(|name| {
+            !name.starts_with('.') && (name.ends_with(".yaml") || name.ends_with(".yml"))
+        });
+        if is_ours {
+            files.push(folder.join(name));
+        }
+    }
+    if files.len() > DESCRIPTOR_FILES_MAX {
+        let why = format!("it holds more than {DESCRIPTOR_FILES_MAX} files");
+        return Err(unreadable(&folder, why));
+    }
+    files.sort();
+    let mut texts = Vec::new();
+    for file in files {
+        let text = text_of(&file, DESCRIPTORS_BYTES_MAX).map_err(|why| unreadable(&file, why))?;
+        texts.push((file.display().to_string(), text));
+        looked_for.push(file);
+    }
+    let texts: Vec<(&str, &str)> = texts.iter().map(|(name, text)| (&**name, &**text)).collect();
+    Descriptors::parse(&texts, settings.merge_domains).map_err(NoPolicy::Mistakes)
+}
+
+fn unreadable(path: &Path, why: String) -> NoPolicy {
+    NoPolicy::Unreadable { path: path.to_owned(), why }
 }
 
 /// Where a file is that the policy at `path` names.
@@ -42,10 +118,6 @@ pub(crate) fn beside(path: &Path, file: &str) -> PathBuf {
 /// The text of a file, if it is text and not longer than `most`; otherwise why not, as the end of a
 /// sentence.
 pub(crate) fn text_of(path: &Path, most: usize) -> Result<String, String> {
-    // Opening a pipe would wait for somebody to write to it.
-    if fs::metadata(path).is_ok_and(|about| !about.is_file()) {
-        return Err("it is not a file".to_owned());
-    }
     let file = File::open(path).map_err(|error| error.to_string())?;
     let mut bytes = Vec::new();
     // A file may grow while it is read, or have no length at all, so its length is not asked for.
@@ -56,14 +128,4 @@ pub(crate) fn text_of(path: &Path, most: usize) -> Result<String, String> {
     String::from_utf8(bytes).map_err(|error| {
         format!("it is not UTF-8 text, at byte {}", error.utf8_error().valid_up_to() + 1)
     })
-}
-
-impl NoPolicy {
-    /// The whole story, for people.
-    pub fn told_of(&self, path: &Path) -> String {
-        match self {
-            Self::Unreadable(why) => format!("{} cannot be read: {why}", path.display()),
-            Self::Mistakes(mistakes) => mistakes.to_string(),
-        }
-    }
 }

@@ -2,48 +2,21 @@
 //!
 //! A bad file never replaces a good one: what is in force stays, the mistakes are logged and shown.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::spawn_blocking;
 use tokio::time::interval;
-use tollgate::Policy;
+use tollgate::envoy::Descriptors;
+use tollgate::{Limiter, Policy};
 
 use crate::bounds::LOOK_EVERY;
 use crate::door::Entrance;
 use crate::gate::Gate;
-use crate::policy_file::{self, NoPolicy};
-use crate::server::{QUICKSTART, Source, StartError};
+use crate::policy_file::{self, Loaded};
+use crate::server::Source;
 use crate::watched::Look;
-
-/// A policy, and every file it is made of.
-pub(crate) struct Loaded {
-    pub(crate) policy: Policy,
-    pub(crate) files: Vec<PathBuf>,
-}
-
-impl Loaded {
-    pub(crate) fn from(source: &Source) -> Result<Self, StartError> {
-        match source {
-            Source::Quickstart => {
-                let no_files = |_: &str| Err("the built-in policy names none".to_owned());
-                let policy = Policy::parse("quickstart", QUICKSTART, &mut { no_files });
-                let policy = policy.expect("the built-in policy is tested");
-                Ok(Self { policy, files: Vec::new() })
-            }
-            Source::File(path) => {
-                let mut files = Vec::new();
-                let policy = load(path, &mut files).map_err(|error| (error, path.as_path()))?;
-                Ok(Self { policy, files })
-            }
-        }
-    }
-}
-
-fn load(path: &Path, files: &mut Vec<PathBuf>) -> Result<Policy, NoPolicy> {
-    policy_file::read_noting(path, files)
-}
 
 /// What came of an attempt to load the policy anew: nothing, or every mistake.
 pub(crate) type Outcome = Result<(), String>;
@@ -122,11 +95,12 @@ impl Reloader {
         // A file of a million tenants takes seconds; connections are accepted meanwhile.
         let read = spawn_blocking(move || {
             let mut files = Vec::new();
-            (load(&path, &mut files).map_err(|error| error.told_of(&path)), files)
+            (policy_file::read_noting(&path, &mut files), files)
         });
-        let (policy, files) = read.await.map_err(|error| error.to_string())?;
+        let (loaded, files) = read.await.map_err(|error| error.to_string())?;
         self.files = files;
-        let outcome = policy.and_then(|policy| self.put_in_force(policy));
+        let loaded = loaded.map_err(|error| error.to_string());
+        let outcome = loaded.and_then(|loaded| put_in_force(&self.gate.limiter, loaded));
         self.gate.policy_status.note(&outcome);
         match &outcome {
             Ok(()) => tracing::info!("policy loaded anew"),
@@ -134,11 +108,21 @@ impl Reloader {
         }
         outcome
     }
+}
 
-    fn put_in_force(&self, policy: Policy) -> Outcome {
-        for warning in policy.warnings() {
-            tracing::warn!("{warning}");
-        }
-        self.gate.limiter.replace_policy(policy).map_err(|error| error.to_string())
+/// Puts everything that was loaded in force. Nothing of it can be wrong any more, but there may be
+/// too much of it.
+fn put_in_force(limiter: &Limiter, loaded: Loaded) -> Outcome {
+    let Loaded { policy, descriptors } = loaded;
+    warn(&policy, &descriptors);
+    let settings = policy.settings().descriptors.clone().unwrap_or_default();
+    limiter.replace_policy(policy).map_err(|error| error.to_string())?;
+    limiter.replace_descriptors(descriptors, &settings).map_err(|error| error.to_string())
+}
+
+/// Logs what is allowed and probably not meant.
+pub(crate) fn warn(policy: &Policy, descriptors: &Descriptors) {
+    for warning in policy.warnings().iter().chain(descriptors.warnings()) {
+        tracing::warn!("{warning}");
     }
 }

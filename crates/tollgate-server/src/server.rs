@@ -12,14 +12,15 @@ use std::time::Duration;
 use tokio::runtime;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
+use tollgate::envoy::Descriptors;
 use tollgate::snapshot::{Keeper, Restored};
 use tollgate::{Clock, Limiter, MemoryStore, Policy, Store};
 
 use crate::bounds::{ACCEPT_PAUSE, UNREADY_BEFORE_DRAIN};
 use crate::door::{self, Door, Entrance};
 use crate::gate::Gate;
-use crate::policy_file::{NoPolicy, beside};
-use crate::reload::{Loaded, Reloader};
+use crate::policy_file::{self, Loaded, beside};
+use crate::reload::{self, Reloader};
 use crate::stage::Stage;
 use crate::workers::{Ending, Workers};
 
@@ -57,17 +58,22 @@ struct Open {
 impl Server {
     /// Loads the policy and opens the doors it names.
     pub fn bind(source: Source) -> Result<Self, StartError> {
-        let Loaded { policy, files } = Loaded::from(&source)?;
-        for warning in policy.warnings() {
-            tracing::warn!("{warning}");
-        }
-        let path = match &source {
-            Source::Quickstart => PathBuf::new(),
-            Source::File(path) => path.clone(),
+        let mut files = Vec::new();
+        let (path, Loaded { policy, descriptors }) = match &source {
+            Source::Quickstart => (PathBuf::new(), quickstart()),
+            Source::File(path) => {
+                let loaded = policy_file::read_noting(path, &mut files);
+                (path.clone(), loaded.map_err(|error| StartError::new(&error))?)
+            }
         };
+        reload::warn(&policy, &descriptors);
         let open = open_doors(&policy, &path)?;
         let (store, keeper) = store(&policy, &path)?;
+        let settings = policy.settings().descriptors.clone().unwrap_or_default();
         let limiter = Limiter::new(policy, store).map_err(|error| StartError::new(&error))?;
+        limiter
+            .replace_descriptors(descriptors, &settings)
+            .map_err(|error| StartError::new(&error))?;
         let (gate, requests) = Gate::new(limiter);
         let gate = Arc::new(gate);
         let entrances = open.iter().map(|open| Arc::clone(&open.entrance)).collect();
@@ -197,6 +203,13 @@ async fn signalled(gate: &Gate) -> io::Result<()> {
     }
 }
 
+fn quickstart() -> Loaded {
+    let no_files = |_: &str| Err("the built-in policy names none".to_owned());
+    let policy = Policy::parse("quickstart", QUICKSTART, &mut { no_files });
+    let policy = policy.expect("the built-in policy is tested");
+    Loaded { policy, descriptors: Descriptors::default() }
+}
+
 fn open_doors(policy: &Policy, path: &Path) -> Result<Vec<Open>, StartError> {
     let open = |(door, listener): (Door, tollgate::Listener)| {
         let entrance = Entrance::new(door, &listener, path).map_err(StartError)?;
@@ -253,12 +266,6 @@ pub struct StartError(String);
 impl StartError {
     fn new(error: &dyn error::Error) -> Self {
         Self(error.to_string())
-    }
-}
-
-impl From<(NoPolicy, &Path)> for StartError {
-    fn from((error, path): (NoPolicy, &Path)) -> Self {
-        Self(error.told_of(path))
     }
 }
 

@@ -30,10 +30,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use tollgate_policy::{DescriptorSettings, Descriptors};
 use tollgate_store::TooManyLimits;
 
-pub use tollgate_policy::Unit;
+pub use tollgate_policy::{DescriptorSettings, Descriptors, Unit};
 
 use crate::bounds::{DESCRIPTORS_MAX, ENTRIES_MAX};
 use crate::limiter::Limiter;

@@ -45,7 +45,7 @@ pub use tollgate_core::{Algorithm, Cost, Decision, Key, Limit, Micros, Outcome, 
 pub use tollgate_policy::{
     Charging, Cidr, ClientIp, DescriptorSettings, Descriptors, End, HeaderGeneration, Listen,
     Listener, Missing, Mistake, Mistakes, Mode, OnStoreFailure, Policy, Request, ResponseHeaders,
-    Rule, Settings, Store, Warning,
+    Rule, Settings, Source, Store, Warning,
 };
 pub use tollgate_store::{Charge, Clock, Enrolled, MemoryStore, Taken};
 pub use tollgate_store::{TooManyLimits, Unreservable, snapshot};

@@ -27,7 +27,9 @@ struct Check<'a> {
 
 /// Names and values, in the order sent.
 #[derive(Debug, Default)]
-struct Attributes<'a>(SmallVec<[(Cow<'a, str>, Cow<'a, [u8]>); 8]>);
+struct Attributes<'a>(SmallVec<[Attribute<'a>; 8]>);
+
+type Attribute<'a> = (Cow<'a, str>, Cow<'a, [u8]>);
 
 /// What a check costs: one unless said.
 #[derive(Debug)]
