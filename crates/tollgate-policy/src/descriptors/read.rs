@@ -15,8 +15,8 @@ use crate::decode::{Decoder, Fields};
 use crate::mistake::{Mistakes, Report, Source, Span, WarningCode, quoted};
 use crate::yaml::{Kind, Node, Reader, Unreadable};
 
-pub(crate) const DOMAIN_FIELDS: [&str; 2] = ["domain", "descriptors"];
-pub(crate) const DESCRIPTOR_FIELDS: [&str; 9] = [
+const DOMAIN_FIELDS: [&str; 2] = ["domain", "descriptors"];
+const DESCRIPTOR_FIELDS: [&str; 9] = [
     "key",
     "value",
     "rate_limit",
@@ -27,7 +27,7 @@ pub(crate) const DESCRIPTOR_FIELDS: [&str; 9] = [
     "detailed_metric",
     "value_to_metric",
 ];
-pub(crate) const RATE_LIMIT_FIELDS: [&str; 10] = [
+const RATE_LIMIT_FIELDS: [&str; 10] = [
     "requests_per_unit",
     "unit",
     "unit_multiplier",

@@ -2,7 +2,6 @@
 
 use std::fmt::Write;
 
-use tollgate_core::Cost;
 use tollgate_policy::{Admission, Missing, Policy, Request, Scratch};
 
 use crate::{Random, policy};

@@ -10,7 +10,6 @@ mod random;
 mod settings;
 mod tenants;
 
-use tollgate_core::Cost;
 use tollgate_policy::{Admission, Missing, Mistakes, Policy, Request, Scratch};
 
 /// Reads a policy that names no other file.

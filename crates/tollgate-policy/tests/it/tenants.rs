@@ -1,6 +1,5 @@
 //! Whose request it is, and what that changes.
 
-use tollgate_core::Cost;
 use tollgate_policy::{Admission, Caller, KnownBy, Missing, Policy, Request, Scratch};
 
 use crate::{ask_api, ask_http, policy, policy_with};
