@@ -181,3 +181,86 @@ pub fn conversation(limiter: &Limiter, token: Option<&str>, pieces: &[&[u8]]) ->
     }
     replies
 }
+
+#[cfg(test)]
+mod tests {
+    use std::future::ready;
+
+    use tokio::io::{DuplexStream, duplex};
+
+    use super::*;
+
+    /// Serves one end of a pipe until it is over; nobody asks to stop.
+    async fn check_ends(ours: DuplexStream) -> io::Result<()> {
+        let limiter = Limiter::from_yaml("limits: []").expect("a policy");
+        converse(ours, &limiter, &Throttles::default(), || None, pending()).await
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_command_that_has_begun_must_arrive_in_time() {
+        let (mut client, ours) = duplex(1 << 10);
+        let serving = tokio::spawn(check_ends(ours));
+        // An idle client has all the time there is.
+        assert!(timeout(COMMAND_MAX * 100, client.read_u8()).await.is_err());
+        let drip = async {
+            for byte in b"PING\r\nECHO drip drip drip".iter().cycle() {
+                let wait = timeout(COMMAND_MAX / 8, pending::<()>()).await;
+                assert!(wait.is_err());
+                if client.write_all(&[*byte]).await.is_err() {
+                    return;
+                }
+            }
+        };
+        drip.await;
+        let ended = serving.await.expect("no panic");
+        assert_eq!(ended.map_err(|error| error.kind()), Err(io::ErrorKind::TimedOut));
+        let mut replies = Vec::new();
+        client.read_to_end(&mut replies).await.expect("the end");
+        assert_eq!(replies, b"+PONG\r\n");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_takes_no_replies_is_cut_off() {
+        let (mut client, ours) = duplex(1 << 10);
+        let serving = tokio::spawn(check_ends(ours));
+        let flood = b"COMMAND\r\n".repeat(1_000);
+        assert!(client.write_all(&flood).await.is_err(), "nobody reads to the end of it");
+        let ended = serving.await.expect("no panic");
+        assert_eq!(ended.map_err(|error| error.kind()), Err(io::ErrorKind::TimedOut));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_had_arrived_is_answered_before_we_leave() {
+        let (mut client, ours) = duplex(1 << 10);
+        client.write_all(b"PING\r\nPING\r\nPI").await.expect("room");
+        let limiter = Limiter::from_yaml("limits: []").expect("a policy");
+        let throttles = Throttles::default();
+        let serving = converse(ours, &limiter, &throttles, || None, ready(()));
+        // The client does not hang up, and is not waited for.
+        let _ = timeout(FAREWELL_MAX * 2, serving).await.expect("the end");
+        let mut replies = Vec::new();
+        client.read_to_end(&mut replies).await.expect("the end");
+        assert_eq!(replies, b"+PONG\r\n+PONG\r\n");
+    }
+
+    #[tokio::test]
+    async fn an_idle_connection_holds_no_buffers() {
+        let (mut client, ours) = duplex(1 << 10);
+        let mut line = Line {
+            stream: ours,
+            input: BytesMut::with_capacity(COMMANDS_READ),
+            output: Vec::with_capacity(REPLIES_BYTES_MAX),
+            deadline: None,
+        };
+        // Draining is looked at only when there is nothing to read.
+        let received = line.receive(pin!(ready(()))).await;
+        assert!(matches!(received, Ok(Received::Drain)));
+        assert_eq!((line.input.capacity(), line.output.capacity()), (0, 0));
+        client.write_all(b"PI").await.expect("room");
+        assert!(matches!(line.receive(pin!(ready(()))).await, Ok(Received::Bytes)));
+        assert!(matches!(line.receive(pin!(ready(()))).await, Ok(Received::Drain)));
+        assert_eq!(line.input, b"PI"[..], "what has begun to arrive is kept");
+        let size = size_of_val(&check_ends(line.stream));
+        assert!(size < 2 << 10, "a connection waits in {size} bytes");
+    }
+}
