@@ -96,6 +96,15 @@ impl Log {
         self.entries.capacity()
     }
 
+    /// Entries that room is made for at once when there is none left. A long log grows by an eighth:
+    /// what it takes at once, others may have to give at once.
+    pub fn growth(&self) -> usize {
+        match self.capacity() {
+            capacity @ ..64 => capacity.max(4),
+            capacity => capacity / 8,
+        }
+    }
+
     /// The entries, oldest first.
     pub fn entries(&self) -> impl ExactSizeIterator<Item = Entry> {
         self.entries.iter().copied()
@@ -145,6 +154,9 @@ impl Log {
     /// An entry that is not earlier than any other.
     fn push(&mut self, entry: Entry) {
         if self.entries.len() < LOG_ENTRIES_MAX as usize {
+            if self.entries.len() == self.entries.capacity() {
+                self.entries.reserve_exact(self.growth());
+            }
             self.units += u64::from(entry.units);
             self.entries.push_back(entry);
             return;

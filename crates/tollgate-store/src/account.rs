@@ -70,7 +70,7 @@ impl Account<'_> {
             let decided = logged.decide(log, now, cost, id);
             let enters = decided.decision.is_allowed() && cost != Cost::PEEK;
             let grows = enters && decided.change.kept(log) == log.capacity();
-            (decided, if grows { self.logs.growth(log_number, log) } else { 0 })
+            (decided, if grows { self.logs.growth(log_number, log.growth()) } else { 0 })
         });
         let _reserved = match growth {
             0 => None,

@@ -25,6 +25,10 @@ pub(crate) const SHARD_SLOTS_MIN: usize = 8;
 /// How many keys are looked at to find the one that loses least by being forgotten.
 pub(crate) const VICTIMS_LOOKED_AT: usize = 16;
 
+/// How many logs one request may have forgotten so that its own can grow. Each takes some
+/// microseconds, and whoever asks must not wait while a thousand short logs make room for a long one.
+pub const LOGS_FORGOTTEN_MAX: usize = 64;
+
 /// Different limits a store can tell apart. The number of its limit lies with every state, in the
 /// bits that the core leaves free.
 pub const LIMITS_MAX: usize = 1 << 19;

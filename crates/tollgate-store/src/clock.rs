@@ -90,7 +90,7 @@ mod tests {
         let clock = quanta::Clock::new();
         let micros_per_lap = u128::from(micros_per_lap(&clock));
         for ticks in [1, 999, 1 << 20, 1 << 40, 1 << 56_u64] {
-            let micros = (u128::from(ticks) * micros_per_lap >> 64) as u64;
+            let micros = ((u128::from(ticks) * micros_per_lap) >> 64) as u64;
             let told = clock.delta_as_nanos(0, ticks) / 1_000;
             let off = told.abs_diff(micros);
             // A year is 2^45 microseconds, and a clock is never right to that.

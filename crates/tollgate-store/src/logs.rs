@@ -57,10 +57,10 @@ impl Logs {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Bytes that one more entry would add to a log that is at its capacity, or to a key that has
+    /// Bytes that `entries` more would add to a log that is at its capacity, or to a key that has
     /// none.
-    pub(crate) fn growth(&self, number: Option<LogNumber>, log: &Log) -> usize {
-        let entries = ENTRY_BYTES * log.capacity().max(4);
+    pub(crate) fn growth(&self, number: Option<LogNumber>, entries: usize) -> usize {
+        let entries = ENTRY_BYTES * entries;
         if number.is_some() {
             return entries;
         }

@@ -7,10 +7,12 @@
 use std::{fmt, io};
 
 use smallvec::SmallVec;
-use tollgate_core::{ChargeId, Cost, Key, Limit, Log, Logged, Step, Timestamp};
+use tollgate_core::{ChargeId, Cost, Decision, Key, Limit, Log, Logged, Step, Timestamp};
 
 use crate::account::{self, Account, NoRoom};
-use crate::bounds::{LOGS_SHARE, MAX_BYTES_DEFAULT, MAX_BYTES_MIN, TABLE_SHARE};
+use crate::bounds::{
+    LOGS_FORGOTTEN_MAX, LOGS_SHARE, MAX_BYTES_DEFAULT, MAX_BYTES_MIN, TABLE_SHARE,
+};
 use crate::charge::{Charge, Counted, Mode, Receipt, Taken};
 use crate::clock::Clock;
 use crate::enrolled::{Enrolled, Register, TooManyLimits};
@@ -74,8 +76,18 @@ enum Place {
     At(usize),
     /// Nowhere: the key is unknown and the request takes nothing.
     NotNeeded,
+    /// Nowhere yet: the key is unknown, and room is made for it if no known key denies.
+    Unknown,
     /// Nowhere, because there is no room.
     Full,
+}
+
+/// What a request has to get before it can be decided.
+enum Lacks {
+    /// Slots for its unknown keys.
+    Slots,
+    /// Room for a log to grow.
+    Room,
 }
 
 impl MemoryStore {
@@ -261,13 +273,15 @@ impl MemoryStore {
 
     /// Takes a charge of a key that was not found at first sight, or whose log has no room to grow.
     fn take_with_room(&self, key: Fingerprint, charge: &Charge<'_>, now: Timestamp) -> Taken {
+        let mut forgotten = 0;
         loop {
-            let place = self.place(key, charge, now, &[]);
+            let place = self.place(key, charge, now, &[], true);
             let Place::At(index) = place else { return without_state(place, key, charge, now) };
             let Some(mut account) = self.account_at(index, key) else { continue };
             let taken = self.take_from(&mut account, key, charge, now);
             drop(account);
-            if !matches!(taken, Taken::Full(_)) || !self.forget_a_log(now, &[key]) {
+            let lacks_room = matches!(taken, Taken::Full(_));
+            if !lacks_room || !self.forget_another_log(&mut forgotten, now, &[key]) {
                 return taken;
             }
         }
@@ -351,22 +365,31 @@ impl MemoryStore {
     fn take_together(&self, charges: &[Charge<'_>], now: Timestamp) -> SmallVec<[Taken; INLINE]> {
         let keys: SmallVec<[Fingerprint; INLINE]> =
             self.fetch(charges).iter().map(|(key, _)| *key).collect();
-        let mut may_forget = true;
+        // A request that a known key denies must not push anybody out for its unknown ones.
+        let mut makes_room = keys.iter().all(|key| self.table.find(*key).is_none());
+        let (mut may_forget, mut forgotten) = (true, 0);
         loop {
             let places: SmallVec<[Place; INLINE]> = keys
                 .iter()
                 .zip(charges)
                 .map(|(key, charge)| match self.table.find(*key) {
                     Some(index) => Place::At(index),
-                    None => self.place(*key, charge, now, &keys),
+                    None => {
+                        // A limit that counts denied requests needs its state in any case, and what
+                        // a key named twice says the second time only a state can tell.
+                        let is_twice = keys.iter().filter(|other| *other == key).nth(1).is_some();
+                        let makes_room = makes_room || charge.count_denied || is_twice;
+                        self.place(*key, charge, now, &keys, makes_room)
+                    }
                 })
                 .collect();
             if let Some(mut accounts) = self.lock_all(&keys, &places) {
                 match self.take_from_all(&mut accounts, &keys, &places, charges, now, may_forget) {
                     Ok(answers) => return answers,
-                    Err(NoRoom) => {
+                    Err(Lacks::Slots) => makes_room = true,
+                    Err(Lacks::Room) => {
                         drop(accounts);
-                        may_forget = self.forget_a_log(now, &keys);
+                        may_forget = self.forget_another_log(&mut forgotten, now, &keys);
                     }
                 }
             }
@@ -381,7 +404,7 @@ impl MemoryStore {
             .zip(keys)
             .filter_map(|(place, key)| match place {
                 Place::At(index) => Some((*index, *key)),
-                Place::NotNeeded | Place::Full => None,
+                Place::NotNeeded | Place::Unknown | Place::Full => None,
             })
             .collect();
         wanted.sort_unstable_by_key(|(index, _)| *index);
@@ -397,8 +420,8 @@ impl MemoryStore {
         accounts.map(Accounts)
     }
 
-    /// Takes all charges or none. If a log has no room to grow and another `may_forget`, nothing is
-    /// done yet.
+    /// Takes all charges or none. Nothing is done yet if no limit denies and there are unknown keys,
+    /// or if a log has no room to grow and it `may_forget` another.
     fn take_from_all(
         &self,
         accounts: &mut Accounts<'_>,
@@ -407,7 +430,7 @@ impl MemoryStore {
         charges: &[Charge<'_>],
         now: Timestamp,
         may_forget: bool,
-    ) -> Result<SmallVec<[Taken; INLINE]>, NoRoom> {
+    ) -> Result<SmallVec<[Taken; INLINE]>, Lacks> {
         let mut before: SmallVec<[Record; INLINE]> = SmallVec::new();
         let mut answers: SmallVec<[Taken; INLINE]> = SmallVec::new();
         for ((key, place), charge) in keys.iter().zip(places).zip(charges) {
@@ -418,31 +441,41 @@ impl MemoryStore {
             before.push(record);
             answers.push(answer);
         }
-        let denied = |(charge, answer): (&Charge<'_>, &Taken)| {
-            charge.mode == Mode::Enforce && !answer.is_allowed()
+        let denies =
+            |index: usize| charges[index].mode == Mode::Enforce && !answers[index].is_allowed();
+        let may_gain_room = |index: usize| {
+            may_forget && matches!((places[index], answers[index]), (Place::At(_), Taken::Full(_)))
         };
-        let is_denied = charges.iter().zip(&answers).any(denied);
-        let lacks_room = |(place, answer): (&Place, &Taken)| {
-            matches!((place, answer), (Place::At(_), Taken::Full(_)))
+        let is_denied = (0..charges.len()).any(denies);
+        let is_settled = (0..charges.len()).any(|index| denies(index) && !may_gain_room(index));
+        let lacks = if is_settled {
+            None
+        } else if places.iter().any(|place| matches!(place, Place::Unknown)) {
+            Some(Lacks::Slots)
+        } else {
+            (0..charges.len()).any(may_gain_room).then_some(Lacks::Room)
         };
-        let lacks_room = may_forget && places.iter().zip(&answers).any(lacks_room);
-        if is_denied || lacks_room {
+        if is_denied || lacks.is_some() {
             for index in (0..charges.len()).rev() {
                 if let Some(account) = accounts.at(places[index]) {
                     take_back(account, &charges[index], &answers[index], before[index], now);
                 }
             }
         }
-        if lacks_room {
-            return Err(NoRoom);
+        if let Some(lacks) = lacks {
+            return Err(lacks);
         }
         for index in 0..charges.len() {
             let (charge, answer) = (&charges[index], &mut answers[index]);
-            // A limit in shadow may have denied what goes on.
-            if (is_denied || !answer.is_allowed())
-                && let Some(account) = accounts.at(places[index])
-            {
-                *answer = self.after_denial(account, keys[index], charge, *answer, now);
+            match accounts.at(places[index]) {
+                // A limit in shadow may have denied what goes on.
+                Some(account) if is_denied || !answer.is_allowed() => {
+                    *answer = self.after_denial(account, keys[index], charge, *answer, now);
+                }
+                None if matches!(places[index], Place::Unknown) => {
+                    *answer = untouched(keys[index], charge, now);
+                }
+                _ => {}
             }
         }
         Ok(answers)
@@ -483,21 +516,24 @@ impl MemoryStore {
         told
     }
 
-    /// Finds a slot for a key that was not found, letting the table grow or forget if it must.
-    /// The keys of one request, `together`, leave each other alone.
+    /// Finds a slot for a key that was not found; one who `makes_room` lets the table grow or forget
+    /// for it. The keys of one request, `together`, leave each other alone.
     fn place(
         &self,
         key: Fingerprint,
         charge: &Charge<'_>,
         now: Timestamp,
         together: &[Fingerprint],
+        makes_room: bool,
     ) -> Place {
-        if account::takes_nothing(&charge.limit.limit, charge.cost) {
-            // Only the shard's lock tells a key that is moving from one that is unknown.
-            let _shard = self.table.lock_shard_of(key);
-            return self.table.find(key).map_or(Place::NotNeeded, Place::At);
-        }
-        self.make_room(key, now, together)
+        let elsewhere = match account::takes_nothing(&charge.limit.limit, charge.cost) {
+            true => Place::NotNeeded,
+            false if makes_room => return self.make_room(key, now, together),
+            false => Place::Unknown,
+        };
+        // Only the shard's lock tells a key that is moving from one that is unknown.
+        let _shard = self.table.lock_shard_of(key);
+        self.table.find(key).map_or(elsewhere, Place::At)
     }
 
     /// A slot for a key that may have none; the table grows or forgets somebody if it must.
@@ -549,10 +585,21 @@ impl MemoryStore {
         true
     }
 
+    /// The same, unless this request has had its share of that.
+    fn forget_another_log(
+        &self,
+        forgotten: &mut usize,
+        now: Timestamp,
+        together: &[Fingerprint],
+    ) -> bool {
+        *forgotten += 1;
+        *forgotten <= LOGS_FORGOTTEN_MAX && self.forget_a_log(now, together)
+    }
+
     /// Keeps a log that comes from elsewhere, if there is room or others can be spared.
     pub(crate) fn put_up(&self, key: Fingerprint, log: Log, now: Timestamp) -> Option<LogNumber> {
         let _reserved = loop {
-            match self.reserve_for_logs(self.logs.growth(None, &log)) {
+            match self.reserve_for_logs(self.logs.growth(None, log.capacity())) {
                 Some(reserved) => break reserved,
                 None if self.forget_a_log(now, &[]) => {}
                 None => return None,
@@ -561,15 +608,17 @@ impl MemoryStore {
         self.logs.change(self.logs.put_up(key), |empty| *empty = log).0
     }
 
-    /// Keeps a state that comes from elsewhere.
-    pub(crate) fn put(&self, key: Fingerprint, record: Record, now: Timestamp) {
+    /// Keeps a state that comes from elsewhere, if there is room; false if the key has one.
+    pub(crate) fn put(&self, key: Fingerprint, record: Record, now: Timestamp) -> bool {
         while let Place::At(index) = self.make_room(key, now, &[]) {
             if let Some(mut slot) = self.table.lock_at(index, key) {
+                let is_new = slot.record() == Record::VACANT;
                 slot.write(record);
-                return;
+                return is_new;
             }
         }
         self.upkeep(now).let_go(record);
+        true
     }
 
     pub(crate) fn upkeep(&self, now: Timestamp) -> Upkeep<'_> {
@@ -656,11 +705,20 @@ impl<'s> Accounts<'s> {
 fn without_state(place: Place, key: Fingerprint, charge: &Charge<'_>, now: Timestamp) -> Taken {
     match place {
         Place::Full => Taken::Full(charge.when_full),
-        Place::At(_) | Place::NotNeeded => {
+        Place::At(_) | Place::NotNeeded | Place::Unknown => {
             let decision = account::decide_unknown(&charge.limit.limit, now, charge.cost);
             Taken::Decided { decision, receipt: Receipt::of_nothing(key) }
         }
     }
+}
+
+/// What is said of an unknown key after another denied the request: it would have been allowed, and
+/// nothing was taken.
+fn untouched(key: Fingerprint, charge: &Charge<'_>, now: Timestamp) -> Taken {
+    let limit = &charge.limit.limit;
+    let outcome = account::decide_unknown(limit, now, charge.cost).outcome;
+    let decision = Decision { outcome, ..account::decide_unknown(limit, now, Cost::PEEK) };
+    Taken::Decided { decision, receipt: Receipt::of_nothing(key) }
 }
 
 /// Undoes a charge that was taken before another was denied.

@@ -1,7 +1,7 @@
 //! Everything has a bound: memory under floods, odd keys, the ends of time and of numbers.
 
 use tollgate_core::{Algorithm, Align, Cost, Key, Limit, Micros, Outcome, Quota, Timestamp, Value};
-use tollgate_store::bounds::{LIMITS_MAX, MAX_BYTES_MIN};
+use tollgate_store::bounds::{LIMITS_MAX, LOGS_FORGOTTEN_MAX, MAX_BYTES_MIN};
 use tollgate_store::{Charge, Clock, MemoryStore, Taken, WhenFull};
 
 use crate::support::{Order, START, Subject, limit_of, limit_over};
@@ -124,6 +124,30 @@ mod floods {
     }
 
     #[test]
+    fn a_request_that_a_known_key_denies_pushes_nobody_out_for_an_unknown_one() {
+        for algorithm in Algorithm::ALL {
+            let subject = Subject::of_size(64 << 10);
+            let limit = subject.enroll(limit_over(algorithm, 5, HOUR));
+            let limited = Order::new(1 << 40, limit);
+            subject.charge(&limited.costing_all());
+            for key in 0..4_000 {
+                subject.take_one(&Order::new(key, limit));
+            }
+            let used = |key: &u64| subject.remaining(&Order::new(*key, limit)) == 4;
+            let kept: Vec<u64> = (0..4_000).filter(used).collect();
+            for key in 10_000..12_000 {
+                let unknown = Order::new(key, limit);
+                let answers = subject.take(&[unknown, limited]);
+                assert!(answers[0].is_allowed() && !answers[1].is_allowed());
+                // Nothing was taken, so everything is left.
+                assert_eq!(answers[0].decision().map(|told| told.remaining), Some(5));
+                assert_eq!(answers[0].receipt(), None);
+            }
+            assert!(kept.iter().all(used), "{algorithm}: a denied request pushed somebody out");
+        }
+    }
+
+    #[test]
     fn a_peek_needs_no_room() {
         let subject = Subject::of_size(64 << 10);
         let limit = subject.enroll(limit_over(Algorithm::FixedWindow, 1, HOUR));
@@ -201,6 +225,29 @@ mod logs {
             assert!(subject.take_one(&busy).receipt().is_some(), "unit {unit} was not counted");
         }
         assert!(!subject.decide(&busy).is_allowed());
+    }
+
+    #[test]
+    fn a_log_that_grows_takes_the_room_of_a_few_others_at_a_time() {
+        let subject = Subject::of_size(128 << 10);
+        let limit = subject.enroll(limit_over(Algorithm::SlidingLog, 10_000, HOUR));
+        for key in 0..1_000 {
+            subject.charge(&Order::new(key, limit));
+        }
+        let known = || {
+            let used = |key: &u64| subject.remaining(&Order::new(*key, limit)) < 10_000;
+            (0..1_000).filter(used).count()
+        };
+        let long = Order::new(1 << 40, limit);
+        let at_first = known();
+        let mut before = at_first;
+        for unit in 0..1_200 {
+            subject.take_one(&long);
+            let after = known();
+            assert!(before - after <= LOGS_FORGOTTEN_MAX, "{before} to {after} at unit {unit}");
+            before = after;
+        }
+        assert!(before < at_first / 2, "of {at_first} logs {before} are left");
     }
 
     #[test]
