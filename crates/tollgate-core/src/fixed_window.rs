@@ -100,6 +100,11 @@ impl FixedWindow {
         Window { used, start: self.start_of(now) }.into()
     }
 
+    /// No window starts after the end of time.
+    pub(crate) fn can_be_at(&self, word: Word) -> bool {
+        word.low <= u64::from(u32::MAX) && word.high <= Timestamp::END.as_micros()
+    }
+
     pub(crate) fn counts_like(&self, other: &Self) -> bool {
         self.quota.period() == other.quota.period() && self.align == other.align
     }

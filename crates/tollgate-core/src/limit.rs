@@ -309,6 +309,17 @@ impl Counter {
         Transition { word: step.word, decision, receipt: step.receipt }
     }
 
+    /// Whether a state can be at `word`. One that was written down and read again may be anything;
+    /// one that this allows can be decided on.
+    pub fn can_be_at(&self, word: Word) -> bool {
+        match self {
+            Self::SlidingWindow(limit) => limit.can_be_at(word),
+            Self::TokenBucket(limit) => limit.can_be_at(word),
+            Self::LeakyBucket(limit) => limit.bucket().can_be_at(word),
+            Self::FixedWindow(limit) => limit.can_be_at(word),
+        }
+    }
+
     /// Charges a denied request, as `count_denied` asks. A bucket's debt stops at twice what it
     /// holds, so that the penalty ends two refills after the hammering does.
     pub fn punish(&self, word: Word, now: Timestamp, cost: Cost) -> Word {

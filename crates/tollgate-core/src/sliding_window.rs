@@ -107,6 +107,13 @@ impl SlidingWindow {
         Counts { current: used, previous: 0, number }.into()
     }
 
+    /// No window starts after the end of time.
+    pub(crate) fn can_be_at(&self, word: Word) -> bool {
+        let counts = Counts::from(word);
+        (word.low | word.high) >> Word::HALF_BITS == 0
+            && counts.number <= Timestamp::END.as_micros() / self.period()
+    }
+
     pub(crate) fn counts_like(&self, other: &Self) -> bool {
         self.quota.period() == other.quota.period()
     }

@@ -177,6 +177,11 @@ impl TokenBucket {
         Bucket { debt: self.price(Cost::new(used)), updated_at: now }.into()
     }
 
+    /// A debt is forced to no more than can be told exactly.
+    pub(crate) fn can_be_at(&self, word: Word) -> bool {
+        word.low <= EXACT_MAX && word.high <= EXACT_MAX
+    }
+
     /// Whether a state written under `other` says the same here.
     pub(crate) fn counts_like(&self, other: &Self) -> bool {
         self.ticks_per_unit == other.ticks_per_unit && self.ticks_per_micro == other.ticks_per_micro

@@ -77,11 +77,6 @@ impl Register {
         let (chunk, place) = chunk_of(number);
         self.chunks.get(chunk)?.get()?.get(place)?.get().copied()
     }
-
-    /// All of them, in the order of their numbers.
-    pub(crate) fn all(&self) -> impl Iterator<Item = Limit> {
-        (0..).map_while(|number| self.get(number))
-    }
 }
 
 fn chunk_of(number: u32) -> (usize, usize) {

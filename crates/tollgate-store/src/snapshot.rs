@@ -13,12 +13,14 @@
 //! length:u32 last:u8 payload checksum:u128     whose payloads, joined, are
 //!
 //! seed:u128 saved_at:u64
-//! limits:u32  { algorithm:u8 numbers:[u64; 5] }
-//! states      { fingerprint:u128 limit:u32 low:u64 high:u64 }            of a counter
-//!             { fingerprint:u128 limit:u32 entries:u32 { at:u64 units:u32 } }   of a log
+//! states  { fingerprint:u128 limit:u32 definition? low:u64 high:u64 }                   of a counter
+//!         { fingerprint:u128 limit:u32 definition? entries:u32 { at:u64 units:u32 } }   of a log
+//!
+//! definition  algorithm:u8 numbers:[u64; 5]
 //! ```
 //!
-//! States go on until the payload ends. A block's checksum covers its place in the file, so blocks
+//! States go on until the payload ends. Limits are numbered as they come: the first state of a limit
+//! has the next number and defines it, so those that no state names are not there. A block's checksum covers its place in the file, so blocks
 //! cannot be exchanged, and the last one says so, so none can be missing.
 
 mod block;

@@ -71,9 +71,10 @@ impl MemoryStore {
         let file = format::write(self, BufWriter::new(create_private(aside)?))?;
         file.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
         fs::rename(aside, path)?;
-        // The new name is on disk only when its folder is.
+        // Whether the new name outlives a power failure is for the folder to say, and some cannot be
+        // asked. Either way there is one whole snapshot, and from now on it is this one.
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        File::open(folder.unwrap_or(Path::new(".")))?.sync_all()?;
+        let _ = File::open(folder.unwrap_or(Path::new("."))).and_then(|folder| folder.sync_all());
         Ok(())
     }
 }

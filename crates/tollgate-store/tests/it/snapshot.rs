@@ -1,9 +1,11 @@
 //! States kept across restarts, and files that cannot be trusted.
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter};
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -510,6 +512,36 @@ mod saving {
 
         let nowhere = folder.file("state/kept/snapshot");
         one_of_each().store.save(&nowhere).expect_err("a file is no folder");
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_flushed_has_the_snapshot_all_the_same() {
+        const NAME: &str =
+            "snapshot::saving::a_folder_that_cannot_be_flushed_has_the_snapshot_all_the_same";
+        const NOBODY: u32 = 65_534;
+        let folder = Folder::new();
+        fs::set_permissions(&folder.0, fs::Permissions::from_mode(0o300)).expect("our folder");
+        if File::open(&folder.0).is_ok() {
+            // Nothing is closed to the superuser, so somebody else has to try.
+            let mut again = Command::new(std::env::current_exe().expect("this program has a path"));
+            let again = again.args(["--exact", NAME]).uid(NOBODY).gid(NOBODY).output();
+            let output = again.expect("this program can be run by anybody");
+            assert!(output.status.success(), "{output:?}");
+            return;
+        }
+        one_of_each().store.save(&folder.file("states")).expect("it is written, and in its place");
+        fs::set_permissions(&folder.0, fs::Permissions::from_mode(0o700)).expect("our folder");
+        assert_eq!(folder.names(), ["states"]);
+    }
+
+    #[test]
+    fn limits_that_no_state_names_are_not_saved() {
+        let subject = one_of_each();
+        let before = bytes_of(&subject).len();
+        for count in 1_000..2_000 {
+            subject.enroll(limit_of(Algorithm::TokenBucket, count));
+        }
+        assert_eq!(bytes_of(&subject).len(), before);
     }
 
     #[test]
