@@ -2,8 +2,9 @@
 //!
 //! Each command is a file of its own: what it takes, with an example in its help, and what it does.
 //! Data goes to standard output and messages to standard error. The code is 0 when it worked, 1
-//! when it failed, 2 when it was asked for something that cannot be.
+//! when it failed, 2 when it was asked for something that cannot be, 3 when a check was denied.
 
+mod check;
 mod choose;
 mod compare;
 mod completions;
@@ -38,6 +39,7 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     Serve(serve::Arguments),
+    Check(check::Arguments),
     Validate(validate::Arguments),
     Explain(explain::Arguments),
     Schema(schema::Arguments),
@@ -50,6 +52,7 @@ enum Command {
 fn main() -> ExitCode {
     let done = match Arguments::parse().command {
         Command::Serve(arguments) => serve::run(&arguments),
+        Command::Check(arguments) => check::run(&arguments),
         Command::Validate(arguments) => validate::run(&arguments),
         Command::Explain(arguments) => explain::run(&arguments),
         Command::Schema(arguments) => schema::run(&arguments),

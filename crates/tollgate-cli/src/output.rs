@@ -27,6 +27,8 @@ pub(crate) enum Failure {
     Usage(String),
     /// It tried, and failed.
     Failed(String),
+    /// It was asked whether a request may go on, and it may not.
+    Denied,
     /// Nobody reads the data any more.
     ReaderLeft,
 }
@@ -37,6 +39,7 @@ impl Failure {
         let (text, code) = match self {
             Self::Usage(text) => (text, 2),
             Self::Failed(text) => (text, 1),
+            Self::Denied => return ExitCode::from(3),
             Self::ReaderLeft => return ExitCode::SUCCESS,
         };
         let lines: Vec<String> = text.lines().map(visible).collect();

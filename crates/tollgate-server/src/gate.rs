@@ -1,10 +1,10 @@
 //! What all doors share.
 
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::sync::{Mutex, PoisonError};
 
 use tokio::sync::{mpsc, oneshot};
-use tollgate::Limiter;
+use tollgate::{Keys, Limiter};
 
 use crate::leases::Leases;
 use crate::reload;
@@ -40,9 +40,11 @@ impl Gate {
         (gate, requests)
     }
 
-    /// A number that belongs to `client` as long as this process lives.
-    pub(crate) fn spread(&self, client: &[u8]) -> u64 {
-        self.spread.hash_one(client)
+    /// A number that belongs to whoever is counted under `keys`, as long as this process lives.
+    pub(crate) fn spread(&self, keys: &Keys) -> u64 {
+        let mut hasher = self.spread.build_hasher();
+        keys.iter().for_each(|key| key.hash(&mut hasher));
+        hasher.finish()
     }
 
     /// Has the policy loaded anew, and waits for what comes of it.

@@ -2,6 +2,7 @@
 
 mod check;
 mod forward_auth;
+mod object;
 
 use std::sync::Arc;
 
@@ -11,6 +12,7 @@ use serde::Deserialize;
 use serde_json::json;
 use tokio::io::{AsyncRead, AsyncWrite};
 
+use self::object::Object;
 use crate::connection::Visitor;
 use crate::envoy_json;
 use crate::http1::{self, Answer};
@@ -90,8 +92,8 @@ async fn with_lease(
     request: Request<Incoming>,
     act: impl FnOnce(&str) -> Option<serde_json::Value>,
 ) -> Answer {
-    with_body(request, |body| match serde_json::from_slice::<LeaseBody>(body) {
-        Ok(LeaseBody { lease }) => match act(&lease) {
+    with_body(request, |body| match serde_json::from_slice::<Object<LeaseBody>>(body) {
+        Ok(Object(LeaseBody { lease })) => match act(&lease) {
             Some(done) => http1::json(StatusCode::OK, done.to_string()),
             None => {
                 let sentence = "no such lease is held: it was released before, or has ended";

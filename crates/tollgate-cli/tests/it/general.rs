@@ -5,8 +5,8 @@ use std::process::Stdio;
 
 use crate::{Folder, command, example, tollgate};
 
-const COMMANDS: [&str; 7] =
-    ["validate", "explain", "schema", "compare", "choose", "completions", "man"];
+const COMMANDS: [&str; 9] =
+    ["serve", "check", "validate", "explain", "schema", "compare", "choose", "completions", "man"];
 
 #[test]
 fn every_command_is_in_the_help_and_has_help_with_an_example() {

@@ -11,6 +11,7 @@ use smallvec::SmallVec;
 use tollgate::http::{fields, json, query, status};
 use tollgate::{Cost, Keys, Request};
 
+use super::object::Object;
 use crate::bounds::{ATTRIBUTES_MAX, BATCH_MAX};
 use crate::gate::Gate;
 use crate::http1::{self, Answer};
@@ -54,15 +55,15 @@ pub(super) fn by_query(text: &str, gate: &Gate) -> Answer {
 
 /// `POST /v1/check`.
 pub(super) fn by_body(body: &[u8], gate: &Gate) -> Answer {
-    match serde_json::from_slice::<Check<'_>>(body) {
-        Ok(check) => check.answer(gate),
+    match serde_json::from_slice::<Object<Check<'_>>>(body) {
+        Ok(Object(check)) => check.answer(gate),
         Err(error) => http1::problem(StatusCode::BAD_REQUEST, &format!("{error}; {EXAMPLE}")),
     }
 }
 
 /// `POST /v1/check/batch`: each check on its own, the answers in the same order.
 pub(super) fn batch(body: &[u8], gate: &Gate) -> Answer {
-    let checks: Vec<Check<'_>> = match serde_json::from_slice(body) {
+    let checks: Vec<Object<Check<'_>>> = match serde_json::from_slice(body) {
         Ok(checks) => checks,
         Err(error) => {
             let sentence = format!("{error}; send an array of checks, {EXAMPLE} each");
@@ -75,7 +76,7 @@ pub(super) fn batch(body: &[u8], gate: &Gate) -> Answer {
     }
     let mut keys = Keys::default();
     let mut body = vec![b'['];
-    for (number, check) in checks.iter().enumerate() {
+    for (number, Object(check)) in checks.iter().enumerate() {
         if number > 0 {
             body.push(b',');
         }
@@ -113,8 +114,7 @@ impl<'a> Check<'a> {
         let mut body = Vec::with_capacity(512);
         let verdict = self.decide(gate, &mut keys, &mut body);
         let mut answer = http1::json(status(&verdict), body);
-        let spread = gate.spread(keys.iter().next().unwrap_or_default().as_bytes());
-        fields::insert(answer.headers_mut(), &verdict, gate.limiter.now(), spread);
+        fields::insert(answer.headers_mut(), &verdict, gate.limiter.now(), gate.spread(&keys));
         answer
     }
 
@@ -237,8 +237,8 @@ impl<'de> Deserialize<'de> for Units {
 
 /// Reads a body as a check, and as a batch of them: nothing of it is to be a surprise.
 pub fn fuzz_body(body: &[u8]) {
-    let _ = serde_json::from_slice::<Check<'_>>(body);
-    let _ = serde_json::from_slice::<Vec<Check<'_>>>(body);
+    let _ = serde_json::from_slice::<Object<Check<'_>>>(body);
+    let _ = serde_json::from_slice::<Vec<Object<Check<'_>>>>(body);
     if let Ok(text) = std::str::from_utf8(body) {
         let _ = Check::from_query(text);
     }

@@ -35,6 +35,7 @@ pub(super) fn answer<B>(request: &Request<B>, visitor: &Visitor) -> Answer {
 
 fn decide<B>(request: &Request<B>, visitor: &Visitor) -> Result<Answer, String> {
     let gate = &visitor.gate;
+    let deny_status = deny_status(request)?;
     let pinned = gate.limiter.pin();
     let forwarded = Forwarded::read(request, visitor, &pinned.policy().settings().client_ip)?;
     let (raw_path, raw_query) = match forwarded.uri.split_once('?') {
@@ -67,13 +68,12 @@ fn decide<B>(request: &Request<B>, visitor: &Visitor) -> Result<Answer, String> 
         let form = problem::Form::preferred(request.headers());
         let mut body = Vec::with_capacity(512);
         problem::write(&mut body, &verdict, form);
-        let status = deny_status(request)?.unwrap_or(status(&verdict));
+        let status = deny_status.unwrap_or(status(&verdict));
         let mut answer = http1::answer(status, "", body);
         answer.headers_mut().insert(http::header::CONTENT_TYPE, form.content_type());
         answer
     };
-    let spread = gate.spread(keys.iter().next().unwrap_or_default().as_bytes());
-    fields::insert(answer.headers_mut(), &verdict, gate.limiter.now(), spread);
+    fields::insert(answer.headers_mut(), &verdict, gate.limiter.now(), gate.spread(&keys));
     Ok(answer)
 }
 

@@ -1,0 +1,140 @@
+//! Proxies that ask before they let a request through.
+
+use serde_json::Value;
+use tollgate_server::Door;
+
+use crate::server::{Answer, Running};
+
+const POLICY: &str = "
+limits:
+  - { name: login, when: { method: POST, path: /login, host: shop.example }, per: [client_ip], rate: 1/day }
+  - { name: busy, when: { path: /busy }, per: [client_ip], concurrency: 1 }
+";
+
+fn start() -> Running {
+    Running::start(&["http"], POLICY)
+}
+
+/// What nginx, Traefik and Caddy send.
+fn forwarded(uri: &str, client: &str) -> String {
+    format!(
+        "X-Forwarded-Method: POST\nX-Forwarded-Uri: {uri}\nX-Forwarded-Host: shop.example\n\
+         X-Forwarded-For: {client}"
+    )
+}
+
+fn ask(running: &Running, target: &str, fields: &str) -> Answer {
+    running.ask(Door::Http, &format!("GET {target}\n{fields}"), "")
+}
+
+#[test]
+fn a_client_is_let_through_and_then_refused_with_a_problem() {
+    let running = start();
+    let login = forwarded("/login?next=/", "203.0.113.7");
+    let answer = ask(&running, "/v1/forward-auth", &login);
+    assert_eq!((answer.status, answer.body.as_str()), (200, ""));
+    assert_eq!(answer.field("x-ratelimit-remaining"), Some("0"));
+    let answer = ask(&running, "/v1/forward-auth", &login);
+    assert_eq!(answer.status, 429);
+    assert!(answer.field("retry-after").is_some());
+    assert_eq!(answer.field("content-type"), Some("application/problem+json"));
+    assert_eq!(answer.json()["violated-policies"], serde_json::json!(["login"]));
+    let other = ask(&running, "/v1/forward-auth", &forwarded("/login", "203.0.113.8"));
+    assert_eq!(other.status, 200, "another client");
+}
+
+#[test]
+fn one_path_has_one_budget_however_it_is_written() {
+    let running = start();
+    let spellings = ["/login", "/%6cogin", "//login", "/./login", "/x/../login", "/login?a=b"];
+    let statuses = spellings
+        .map(|uri| ask(&running, "/v1/forward-auth", &forwarded(uri, "203.0.113.7")).status);
+    assert_eq!(statuses, [200, 429, 429, 429, 429, 429]);
+    for ambiguous in ["/a%2flogin", "/a%5clogin", "/a%00", "login", ""] {
+        let answer = ask(&running, "/v1/forward-auth", &forwarded(ambiguous, "203.0.113.7"));
+        assert_eq!(answer.status, 400, "{ambiguous:?}");
+    }
+}
+
+#[test]
+fn a_denial_has_the_status_that_the_proxy_can_pass_on() {
+    let running = start();
+    let login = forwarded("/login", "203.0.113.7");
+    ask(&running, "/v1/forward-auth", &login);
+    for (query, status) in [("deny_status=403", 403), ("deny_status=401", 401), ("", 429)] {
+        let answer = ask(&running, &format!("/v1/forward-auth?{query}"), &login);
+        assert_eq!(answer.status, status);
+        assert!(answer.field("retry-after").is_some());
+    }
+    for query in ["deny_status=200", "deny_status=x", "deny_status="] {
+        let answer = ask(&running, &format!("/v1/forward-auth?{query}"), &login);
+        assert_eq!(answer.status, 400, "{query}");
+    }
+}
+
+#[test]
+fn a_deny_status_that_is_none_is_told_also_while_requests_pass() {
+    let running = start();
+    let login = forwarded("/login", "203.0.113.7");
+    assert_eq!(ask(&running, "/v1/forward-auth?deny_status=2", &login).status, 400);
+    assert_eq!(ask(&running, "/v1/forward-auth", &login).status, 200, "and nothing was charged");
+}
+
+#[test]
+fn a_proxy_that_leaves_something_out_is_told_so() {
+    let running = start();
+    let all = forwarded("/login", "203.0.113.7");
+    for left_out in ["Method", "Uri", "Host", "For"] {
+        let name = format!("X-Forwarded-{left_out}");
+        let fields: Vec<&str> = all.lines().filter(|line| !line.starts_with(&name)).collect();
+        let answer = ask(&running, "/v1/forward-auth", &fields.join("\n"));
+        assert_eq!(answer.status, 400, "{name}");
+        assert!(answer.body.contains(&name), "{}", answer.body);
+    }
+    let twice = format!("{all}\nX-Forwarded-Uri: /other");
+    assert_eq!(ask(&running, "/v1/forward-auth", &twice).status, 400);
+}
+
+#[test]
+fn what_a_client_says_of_itself_is_not_believed() {
+    let running = start();
+    // The proxy appended the address it saw; what stands before it is the client's own.
+    let statuses = ["1.1.1.1, 203.0.113.7", "2.2.2.2, 203.0.113.7", "203.0.113.7"]
+        .map(|chain| ask(&running, "/v1/forward-auth", &forwarded("/login", chain)).status);
+    assert_eq!(statuses, [200, 429, 429]);
+    let long = vec!["127.0.0.1"; 65].join(", ");
+    assert_eq!(ask(&running, "/v1/forward-auth", &forwarded("/login", &long)).status, 400);
+}
+
+#[test]
+fn envoy_sends_the_request_itself_behind_our_path() {
+    let running = start();
+    let send = |method: &str, uri: &str| {
+        let head = format!(
+            "{method} /v1/forward-auth{uri}\nhost: shop.example\nx-forwarded-for: 203.0.113.7"
+        );
+        running.ask(Door::Http, &head, "").status
+    };
+    assert_eq!(send("GET", "/login"), 200, "only a POST is limited");
+    assert_eq!(send("POST", "/login?deny_status=200"), 200);
+    assert_eq!(send("POST", "/login?deny_status=200"), 429, "the query is the client's");
+}
+
+#[test]
+fn a_slot_that_nobody_would_give_back_is_not_taken() {
+    let running = start();
+    for _ in 0..3 {
+        let answer = ask(&running, "/v1/forward-auth", &forwarded("/busy", "203.0.113.7"));
+        assert_eq!(answer.status, 200);
+    }
+}
+
+#[test]
+fn a_client_that_wants_text_gets_text() {
+    let running = start();
+    let login = forwarded("/login", "203.0.113.7");
+    ask(&running, "/v1/forward-auth", &login);
+    let answer = ask(&running, "/v1/forward-auth", &format!("{login}\naccept: text/plain"));
+    assert_eq!(answer.field("content-type"), Some("text/plain; charset=utf-8"));
+    assert!(serde_json::from_str::<Value>(&answer.body).is_err());
+}
