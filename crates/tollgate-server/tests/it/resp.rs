@@ -42,8 +42,8 @@ impl Counter {
         let policy = Policy::parse("policy.yaml", policy, &mut { tenants });
         let policy = policy.unwrap_or_else(|mistakes| panic!("{mistakes}"));
         let clock = Clock::manual(MIDNIGHT);
-        let store = MemoryStore::with_max_bytes(clock.clone(), max_bytes).unwrap();
-        Self { limiter: Limiter::new(policy, Arc::new(store)).unwrap(), clock }
+        let store = MemoryStore::with_max_bytes(clock.clone(), max_bytes).expect("a megabyte");
+        Self { limiter: Limiter::new(policy, Arc::new(store)).expect("a few limits"), clock }
     }
 
     /// The reply to bytes that come at once.
@@ -59,7 +59,7 @@ impl Counter {
     }
 
     fn advance(&self, by: &str) {
-        self.clock.advance(by.parse::<Micros>().unwrap());
+        self.clock.advance(by.parse::<Micros>().expect("a time"));
     }
 }
 
@@ -89,8 +89,8 @@ enum Reply {
 impl Reply {
     fn read(bytes: &[u8]) -> (Self, &[u8]) {
         let end = bytes.windows(2).position(|two| two == b"\r\n").expect("a whole line");
-        let (line, rest) = (str::from_utf8(&bytes[1..end]).unwrap(), &bytes[end + 2..]);
-        let number = || line.parse::<i64>().unwrap();
+        let (line, rest) = (str::from_utf8(&bytes[1..end]).expect("text"), &bytes[end + 2..]);
+        let number = || line.parse::<i64>().expect("a number");
         match bytes[0] {
             b'+' => (Self::Simple(line.to_owned()), rest),
             b'-' => (Self::Error(line.to_owned()), rest),
@@ -100,7 +100,7 @@ impl Reply {
             b'$' => {
                 let (text, rest) = rest.split_at(number() as usize);
                 let text = text.escape_ascii().to_string();
-                (Self::Bulk(text), rest.strip_prefix(b"\r\n").unwrap())
+                (Self::Bulk(text), rest.strip_prefix(b"\r\n").expect("a line end"))
             }
             b'*' => {
                 let (elements, rest) = Self::read_some(number(), rest);

@@ -184,11 +184,8 @@ fn a_check_that_cannot_be_counted_is_settled_as_its_limit_says() {
         let policy =
             format!("limits: [{{name: a, per: [user], rate: 1/day, on_store_failure: {failing}}}]");
         let counter = Counter::of_size(&policy, 64 << 10);
-        let mut told = String::new();
-        for user in 0..10_000 {
-            told = counter.ask(&format!("TG.CHECK user {user}"));
-        }
-        assert_eq!(told, expected);
+        let asked: String = (0..4_000).map(|user| format!("TG.CHECK user {user}\n")).collect();
+        assert_eq!(counter.ask(&asked).lines().last(), Some(expected));
         // Without a policy to say so, a throttle admits what it cannot count.
         assert_eq!(counter.ask("CL.THROTTLE new 4 1 60 2"), "[0, 5, 3, -1, 0]");
     }
@@ -237,9 +234,7 @@ fn small_commands_are_answered_as_redis_does() {
     check("QUIT\nPING", "OK");
     check(
         "GET key\nflushall\n\"a b\"",
-        concat!(
-            "-ERR unknown command 'GET'\n-ERR unknown command 'flushall'\n-ERR unknown command 'a b'"
-        ),
+        "-ERR unknown command 'GET'\n-ERR unknown command 'flushall'\n-ERR unknown command 'a b'",
     );
 }
 
@@ -319,7 +314,7 @@ fn commands_tell_of_themselves() {
     check("COMMAND COUNT", "12");
     check(
         "COMMAND INFO ping no Cl.Throttle",
-        concat!("[[ping, -1, [fast], 0, 0, 0], nil, [cl.throttle, -5, [fast], 1, 1, 1]]"),
+        "[[ping, -1, [fast], 0, 0, 0], nil, [cl.throttle, -5, [fast], 1, 1, 1]]",
     );
     let all = counter.ask("COMMAND");
     assert_eq!(all, counter.ask("COMMAND INFO"));

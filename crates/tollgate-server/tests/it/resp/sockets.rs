@@ -27,29 +27,30 @@ impl Running {
     fn with_listener(listener: &str) -> Self {
         let limits = "limits: [{name: api, per: [user], rate: 5/day, algorithm: fixed_window}]";
         let policy = file("policy.yaml", &format!("listen: {{resp: {listener}}}\n{limits}\n"));
-        let server = Server::bind(Source::File(policy)).unwrap();
-        let (_, address) = server.addresses().find(|(door, _)| *door == Door::Resp).unwrap();
+        let server = Server::bind(Source::File(policy)).expect("a right policy");
+        let (_, address) =
+            server.addresses().find(|(door, _)| *door == Door::Resp).expect("it was asked for");
         let (stop, stopped) = oneshot::channel();
         let serving = thread::spawn(move || {
-            server.run_until(async { drop(stopped.await) }).unwrap();
+            server.run_until(async { drop(stopped.await) }).expect("an orderly end");
         });
         Self { address, stop: Some(stop), serving: Some(serving) }
     }
 
     fn connect(&self) -> TcpStream {
-        let stream = TcpStream::connect(self.address).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        let stream = TcpStream::connect(self.address).expect("an open door");
+        stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout");
         stream
     }
 
     fn ask_to_stop(&mut self) {
-        self.stop.take().unwrap().send(()).unwrap();
+        self.stop.take().expect("asked once").send(()).expect("it runs");
     }
 
     fn stop(&mut self) {
         drop(self.stop.take());
         if let Some(serving) = self.serving.take() {
-            serving.join().unwrap();
+            serving.join().expect("no panic");
         }
     }
 }
@@ -65,15 +66,15 @@ fn file(name: &str, text: &str) -> PathBuf {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("resp-{number}-{name}"));
-    fs::write(&path, text).unwrap();
+    fs::write(&path, text).expect("a writable folder");
     path
 }
 
 /// Reads as much as is expected, and compares.
 fn expect(stream: &mut TcpStream, expected: &str) {
     let mut read = vec![0; expected.len()];
-    stream.read_exact(&mut read).unwrap();
-    assert_eq!(str::from_utf8(&read).unwrap(), expected);
+    stream.read_exact(&mut read).expect("a reply");
+    assert_eq!(str::from_utf8(&read).expect("text"), expected);
 }
 
 fn expect_end(stream: &mut TcpStream) {
@@ -171,7 +172,7 @@ fn redis_cli(server: &Running, arguments: &[&str]) -> String {
         .output()
         .expect("redis-cli is installed: it is in Debian's package redis-tools");
     assert!(output.status.success(), "{output:?}");
-    String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
+    String::from_utf8(output.stdout).expect("text").trim_end().to_owned()
 }
 
 #[test]
