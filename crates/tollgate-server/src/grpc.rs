@@ -185,7 +185,9 @@ fn message_of(bytes: &[u8]) -> Result<&[u8], Failure> {
 }
 
 fn framed(response: &tollgate::envoy::Response) -> Bytes {
-    let mut bytes = vec![0; PREFIX_BYTES];
+    // Enough for most answers at once.
+    let mut bytes = Vec::with_capacity(64 * (1 + response.statuses.len()));
+    bytes.resize(PREFIX_BYTES, 0);
     wire::write(response, &mut bytes);
     let length = u32::try_from(bytes.len() - PREFIX_BYTES).expect("an answer is far below 4 GiB");
     bytes[1..PREFIX_BYTES].copy_from_slice(&length.to_be_bytes());

@@ -67,17 +67,15 @@ impl health_server::Health for Health {
         let _ = sender.send(Ok(told(now))).await;
         let mut drain = self.drain.clone();
         tokio::spawn(async move {
-            let turned = async {
-                drain.unready().await;
-                if now == ServingStatus::Serving {
-                    let _ = sender.send(Ok(told(ServingStatus::NotServing))).await;
-                }
-                drain.started().await;
-            };
             tokio::select! {
-                () = turned => {}
-                () = sender.closed() => {}
+                () = drain.unready() => {}
+                () = sender.closed() => return,
             }
+            if now == ServingStatus::Serving {
+                let _ = sender.send(Ok(told(ServingStatus::NotServing))).await;
+            }
+            // The stream is held open until it is cut when we drain.
+            sender.closed().await;
         });
         Ok(tonic::Response::new(ReceiverStream::new(receiver)))
     }

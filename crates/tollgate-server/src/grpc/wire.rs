@@ -176,7 +176,7 @@ fn read_wrapped(message: &[u8]) -> Result<u64, Unread> {
 /// Envoy passes on header fields as they came, and a call that is refused is a request let through:
 /// bytes that are no text are counted together rather than not at all.
 fn text(bytes: &[u8]) -> Cow<'_, str> {
-    String::from_utf8_lossy(bytes)
+    str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed)
 }
 
 /// What protocol buffers read in a 32-bit field that holds more.

@@ -1,5 +1,6 @@
 //! A server to ask and a client to ask it with, which knows Envoy's messages from their files only.
 
+use std::error::Error as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -126,13 +127,15 @@ impl Client {
         self.call(SHOULD_RATE_LIMIT, body, grpc).await
     }
 
-    /// None if the server takes no more calls, and this one was not sent.
-    pub(super) async fn try_should_rate_limit(&self, body: Bytes) -> Option<Answer> {
+    /// None if the server takes no more calls, and has not looked at this one.
+    pub(super) async fn unless_stopping(&self, body: Bytes) -> Option<Answer> {
         let request = made(SHOULD_RATE_LIMIT, grpc, Full::new(body));
         match self.0.clone().try_send_request(request).await {
             Ok(response) => Some(read(response).await),
             Err(mut refused) => {
-                assert!(refused.take_message().is_some(), "lost: {:?}", refused.error());
+                // Either it was not sent, or GOAWAY says that it came too late.
+                let is_unseen = refused.take_message().is_some() || is_go_away(refused.error());
+                assert!(is_unseen, "lost: {:?}", refused.error());
                 None
             }
         }
@@ -159,6 +162,11 @@ impl Client {
     async fn send(&self, request: Request<AnyBody>) -> Answer {
         read(self.0.clone().send_request(request).await.expect("an answer")).await
     }
+}
+
+fn is_go_away(error: &hyper::Error) -> bool {
+    let source = error.source().and_then(|source| source.downcast_ref::<h2::Error>());
+    source.is_some_and(|error| error.is_go_away() && error.reason() == Some(h2::Reason::NO_ERROR))
 }
 
 fn made<B>(

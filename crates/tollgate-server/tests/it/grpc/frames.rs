@@ -58,15 +58,3 @@ pub(super) fn reset(stream: u32) -> Vec<u8> {
 pub(super) fn call(stream: u32, message: &[u8]) -> Vec<u8> {
     [opening(), headers(stream), frame(DATA, END_STREAM, stream, message)].concat()
 }
-
-/// The kind and the stream of each frame.
-pub(super) fn kinds(mut bytes: &[u8]) -> Vec<(u8, u32)> {
-    let mut kinds = Vec::new();
-    while let Some((head, rest)) = bytes.split_first_chunk::<9>() {
-        let [a, b, c, kind, _flags, stream @ ..] = *head;
-        let length = u32::from_be_bytes([0, a, b, c]) as usize;
-        kinds.push((kind, u32::from_be_bytes(stream)));
-        bytes = rest.get(length..).unwrap_or_default();
-    }
-    kinds
-}
