@@ -33,7 +33,3 @@ pub(super) const RESETS_MAX: usize = 64;
 /// How often a silent client is asked whether it is there, and how long it may take to answer.
 pub(super) const PING_EVERY: Duration = Duration::from_secs(60);
 pub(super) const PONG_WAIT_MAX: Duration = Duration::from_secs(20);
-
-/// Descriptors of one call, and entries of all of them together.
-pub(super) const DESCRIPTORS_MAX: usize = 1_000;
-pub(super) const ENTRIES_MAX: usize = 8 * DESCRIPTORS_MAX;

@@ -11,11 +11,11 @@ use std::fmt;
 
 use smallvec::SmallVec;
 use tollgate::Limiter;
+use tollgate::bounds::{DESCRIPTORS_MAX, ENTRIES_MAX};
 use tollgate::envoy::{
     Call, CallError, CurrentLimit, Descriptor, Metadata, Override, Response, Status, Unit, Value,
 };
 
-use super::bounds::{DESCRIPTORS_MAX, ENTRIES_MAX};
 use fields::{Field, Fields, Writer};
 
 /// A key and a value.
@@ -66,13 +66,13 @@ impl<'a> Question<'a> {
     ) -> Result<(), Unread> {
         let before = self.entries.len();
         for entry in entries {
-            self.add_entry(entry)?;
+            self.add_entry(before, entry)?;
         }
         self.close(before, descriptor)
     }
 
-    fn add_entry(&mut self, entry: Entry<'a>) -> Result<(), Unread> {
-        if self.entries.len() == ENTRIES_MAX {
+    fn add_entry(&mut self, entries_before: usize, entry: Entry<'a>) -> Result<(), Unread> {
+        if self.entries.len() - entries_before == ENTRIES_MAX {
             return Err(Unread::TooMany(CallError::TooManyEntries));
         }
         self.entries.push(entry);
@@ -107,7 +107,7 @@ impl<'a> Question<'a> {
         let mut limit = None;
         for field in Fields::of(message) {
             match field? {
-                (1, Field::Bytes(entry)) => self.add_entry(read_entry(entry)?)?,
+                (1, Field::Bytes(entry)) => self.add_entry(before, read_entry(entry)?)?,
                 (2, Field::Bytes(more)) => read_limit(more, limit.get_or_insert((0, 0, 0)))?,
                 (3, Field::Bytes(hits)) => descriptor.hits = Some(read_wrapped(hits)?),
                 (4, Field::Varint(is)) => descriptor.is_negative_hits = is != 0,
