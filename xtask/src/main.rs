@@ -22,7 +22,7 @@ usage: cargo xtask COMMAND
   ci                      format, clippy, tidy and test, as .ci/run does
   bench [NAME] [-- ARG…]  measure tollgate beside its peers (given no name: instructions as well)
   bench decide [--check]  count instructions per decision into docs/instructions.md, or compare
-  fuzz TARGET [SECONDS]   fuzz policy, path, key or snapshot, for a minute unless told otherwise
+  fuzz TARGET [SECONDS]   fuzz policy, path, key, snapshot, resp or check, for a minute unless told otherwise
 ";
 
 fn main() -> ExitCode {

@@ -17,8 +17,7 @@ use crate::connection::Visitor;
 use crate::envoy_json;
 use crate::http1::{self, Answer};
 
-#[doc(hidden)]
-pub use check::fuzz_body;
+pub use check::read_checks;
 
 /// What this door answers, for people and programs who want to know.
 const OPENAPI: &str = include_str!("http/openapi.json");

@@ -22,8 +22,7 @@ mod door;
 mod envoy_json;
 mod gate;
 mod grpc;
-#[doc(hidden)]
-pub mod http;
+mod http;
 mod http1;
 mod leases;
 pub mod policy_file;
@@ -37,6 +36,8 @@ mod watched;
 mod workers;
 
 pub use door::Door;
+#[doc(hidden)]
+pub use http::read_checks;
 #[doc(hidden)]
 pub use resp::conversation;
 pub use server::{QUICKSTART, Server, Source, StartError};

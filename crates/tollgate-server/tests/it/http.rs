@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 
 use serde_json::{Value, json};
-use tollgate_server::Door;
+use tollgate_server::{Door, read_checks};
 
 use crate::server::{Answer, Running};
 
@@ -264,4 +264,29 @@ fn the_page_of_the_api_shows_what_is_answered() {
         shown += 1;
     }
     assert!(shown >= 6, "only {shown} examples were found");
+}
+
+#[test]
+fn bodies_that_were_tampered_with_are_checks_or_refused() {
+    let whole = br#"[{"attributes": {"user": "42", "n": -7, "b": true}, "cost": 3}, {"cost": 0}]"#;
+    assert_eq!(read_checks(whole), 3, "as a batch of two, and as a query of one name");
+    let mut seed = 0x9E37_79B9_7F4A_7C15_u64;
+    let mut random = move |below: usize| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) as usize % below
+    };
+    let mut read = 0;
+    for _ in 0..20_000 {
+        let mut bytes = whole.to_vec();
+        for _ in 0..=random(4) {
+            let at = random(bytes.len());
+            match random(3) {
+                0 => bytes[at] = random(256) as u8,
+                1 => drop(bytes.remove(at)),
+                _ => bytes.insert(at, b"{}[],:\"\\%&=-e."[random(14)]),
+            }
+        }
+        read += read_checks(&bytes);
+    }
+    assert!(read > 0, "some of them are still checks");
 }

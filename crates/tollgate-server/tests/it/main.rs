@@ -6,3 +6,4 @@ mod grpc;
 mod http;
 mod resp;
 mod server;
+mod tls;
