@@ -31,13 +31,19 @@ where
     let visitor = Arc::new(visitor);
     let service = service_fn(|request| {
         let answered = answer(request, Arc::clone(&visitor));
-        async { Ok::<_, Infallible>(answered.await) }
+        let is_ready = visitor.gate.stages.is_ready();
+        async move {
+            let answer = answered.await;
+            // Whoever is told so before we close does not send into a closed connection.
+            Ok::<_, Infallible>(if is_ready { answer } else { closing(answer) })
+        }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_MAX)
         .max_buf_size(HEAD_BYTES_MAX)
         .pipeline_flush(true)
+        .half_close(true)
         .serve_connection(TokioIo::new(stream), service);
     let mut connection = pin!(connection);
     let ended = tokio::select! {
@@ -80,7 +86,7 @@ fn is_too_large(error: &(dyn Error + 'static)) -> bool {
     error.is::<http_body_util::LengthLimitError>()
 }
 
-/// What is left of the request is not read, so the connection is of no more use.
+/// An answer that is the connection's last.
 fn closing(mut answer: Answer) -> Answer {
     answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     answer

@@ -290,3 +290,40 @@ fn bodies_that_were_tampered_with_are_checks_or_refused() {
     }
     assert!(read > 0, "some of them are still checks");
 }
+
+#[test]
+fn a_client_that_has_said_everything_is_still_answered() {
+    let running = start(POLICY);
+    let mut stream = running.connect(Door::Http);
+    stream.write_all(b"GET /v1/check?user=h HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
+    stream.shutdown(std::net::Shutdown::Write).unwrap();
+    assert_eq!(Answer::read(&mut stream).status, 200);
+}
+
+#[test]
+fn a_client_hears_that_we_stop_before_its_connection_is_closed() {
+    let mut running = Running::start(&["http", "admin"], POLICY);
+    let mut stream = running.connect(Door::Http);
+    let ask = b"GET /v1/check HTTP/1.1\r\nhost: a\r\n\r\n";
+    running.begin_to_stop();
+    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    let mut answers = 0;
+    loop {
+        stream.write_all(ask).expect("it is open until we were told");
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            assert!(reader.read_line(&mut head).unwrap() > 0, "closed without a word: {head}");
+        }
+        let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap();
+        let mut body = vec![0; length.parse().unwrap()];
+        reader.read_exact(&mut body).unwrap();
+        answers += 1;
+        if head.contains("connection: close") {
+            break;
+        }
+    }
+    assert!(answers > 0);
+    let mut rest = Vec::new();
+    reader.read_to_end(&mut rest).unwrap();
+    assert!(rest.is_empty());
+}
