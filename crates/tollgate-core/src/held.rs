@@ -151,11 +151,16 @@ impl Log {
         true
     }
 
+    #[cold]
+    fn grow(&mut self) {
+        self.entries.reserve_exact(self.growth());
+    }
+
     /// An entry that is not earlier than any other.
     fn push(&mut self, entry: Entry) {
         if self.entries.len() < LOG_ENTRIES_MAX as usize {
             if self.entries.len() == self.entries.capacity() {
-                self.entries.reserve_exact(self.growth());
+                self.grow();
             }
             self.units += u64::from(entry.units);
             self.entries.push_back(entry);
