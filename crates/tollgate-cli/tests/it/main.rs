@@ -1,11 +1,20 @@
 //! The real binary: what it prints where, and how it ends.
 
+mod caddy;
 mod choose;
 mod compare;
 mod documentation;
+mod envoy;
 mod explain;
 mod general;
+mod hostile;
+mod nginx;
+mod openapi;
+mod operations;
+mod packaging;
+mod redis_clients;
 mod schema;
+mod support;
 mod validate;
 
 use std::fs;
