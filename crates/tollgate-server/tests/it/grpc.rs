@@ -13,11 +13,14 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::Barrier;
+use tollgate_server::Door;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 use tonic_reflection::pb::{v1, v1alpha};
 
-use client::{Answer, Client, Running, SHOULD_RATE_LIMIT, compiled, framed, request};
+use client::{Answer, Client, SHOULD_RATE_LIMIT, client, compiled, framed, request, stop};
+
+use crate::server::Running;
 
 const POLICY: &str = "listen: {grpc: 127.0.0.1:0}\nlimits: []\n";
 const WITH_FILES: &str = "listen: {grpc: 127.0.0.1:0}\nlimits: []\ndescriptors: ./envoy/\n";
@@ -28,31 +31,31 @@ fn anything() -> Bytes {
 }
 
 async fn still_answers(running: &Running) {
-    let answer = running.client().await.should_rate_limit(anything()).await;
+    let answer = client(running).await.should_rate_limit(anything()).await;
     assert_eq!(answer.response(), json!({"overallCode": "OK", "statuses": [{"code": "OK"}]}));
 }
 
 #[tokio::test]
 async fn a_descriptor_that_no_file_names_is_a_bare_ok() {
-    let running = Running::start(POLICY);
+    let running = Running::with_files(POLICY, &[]);
     still_answers(&running).await;
-    running.stop().await;
+    stop(running).await;
 }
 
 #[tokio::test]
 async fn a_message_that_comes_in_many_frames_is_put_together() {
-    let running = Running::start(POLICY);
+    let running = Running::with_files(POLICY, &[]);
     let whole = anything();
     let pieces: Vec<Bytes> = whole.chunks(3).map(Bytes::copy_from_slice).collect();
-    let answer = running.client().await.call_in_pieces(SHOULD_RATE_LIMIT, pieces).await;
+    let answer = client(&running).await.call_in_pieces(SHOULD_RATE_LIMIT, pieces).await;
     assert_eq!(answer.response()["overallCode"], "OK");
-    running.stop().await;
+    stop(running).await;
 }
 
 #[tokio::test]
 async fn what_is_no_call_is_refused_with_the_reason() {
-    let running = Running::start(POLICY);
-    let client = running.client().await;
+    let running = Running::with_files(POLICY, &[]);
+    let client = client(&running).await;
     let mut two = anything().to_vec();
     two.extend_from_slice(&anything());
     let mut truncated = anything().to_vec();
@@ -88,24 +91,24 @@ async fn what_is_no_call_is_refused_with_the_reason() {
         assert_eq!(answer.status, 200);
     }
     assert_eq!(client.should_rate_limit(anything()).await.response()["overallCode"], "OK");
-    running.stop().await;
+    stop(running).await;
 }
 
 #[tokio::test]
 async fn a_message_of_64_megabytes_is_refused_before_it_is_sent() {
-    let running = Running::start(POLICY);
-    let client = running.client().await;
+    let running = Running::with_files(POLICY, &[]);
+    let client = client(&running).await;
     let body = framed(&vec![0; 64 << 20]);
     let answer = client.should_rate_limit(body).await;
     assert_eq!(answer.field("grpc-status"), "8");
     assert_eq!(client.should_rate_limit(anything()).await.response()["overallCode"], "OK");
-    running.stop().await;
+    stop(running).await;
 }
 
 #[tokio::test]
 async fn what_is_not_grpc_gets_415_and_what_is_not_here_is_unimplemented() {
-    let running = Running::start(POLICY);
-    let client = running.client().await;
+    let running = Running::with_files(POLICY, &[]);
+    let client = client(&running).await;
     for content_type in ["application/json", "application/grpc-web", "application/grpcx"] {
         let with = |request: http::request::Builder| request.header("content-type", content_type);
         assert_eq!(client.call(SHOULD_RATE_LIMIT, anything(), with).await.status, 415);
@@ -118,14 +121,14 @@ async fn what_is_not_grpc_gets_415_and_what_is_not_here_is_unimplemented() {
         let answer = client.call(path, anything(), client::grpc).await;
         assert_eq!((answer.status, answer.field("grpc-status")), (200, "12"), "{path}");
     }
-    running.stop().await;
+    stop(running).await;
 }
 
 #[tokio::test]
 async fn a_door_with_a_token_wants_it_for_everything_but_health() {
     let policy = "listen: {grpc: {address: 127.0.0.1:0, token_file: token}}\nlimits: []\n";
-    let running = Running::start_with(policy, &[("token", "open-sesame\n")]);
-    let client = running.client().await;
+    let running = Running::with_files(policy, &[("token", "open-sesame\n")]);
+    let client = client(&running).await;
     let reflection = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
     let shown = [None, Some("Bearer open"), Some("open-sesame"), Some("Basic open-sesame")];
     for shown in shown {
@@ -139,7 +142,7 @@ async fn a_door_with_a_token_wants_it_for_everything_but_health() {
     let answer = client.call(SHOULD_RATE_LIMIT, anything(), with).await;
     assert_eq!(answer.response()["overallCode"], "OK");
     assert_eq!(health(&client, "").await, Ok(ServingStatus::Serving));
-    running.stop().await;
+    stop(running).await;
 }
 
 fn shown_to(request: http::request::Builder, shown: Option<&str>) -> http::request::Builder {
@@ -161,19 +164,19 @@ async fn health(client: &Client, service: &str) -> Result<ServingStatus, String>
 
 #[tokio::test]
 async fn health_is_told_for_the_server_and_for_the_service() {
-    let running = Running::start(POLICY);
-    let client = running.client().await;
+    let running = Running::with_files(POLICY, &[]);
+    let client = client(&running).await;
     for service in ["", "ratelimit", "envoy.service.ratelimit.v3.RateLimitService"] {
         assert_eq!(health(&client, service).await, Ok(ServingStatus::Serving), "{service}");
     }
     assert_eq!(health(&client, "shop").await, Err("5".to_owned()));
-    running.stop().await;
+    stop(running).await;
 }
 
 #[tokio::test]
 async fn who_watches_our_health_hears_that_we_are_leaving_and_does_not_hold_us() {
-    let running = Running::start(POLICY);
-    let client = running.client().await;
+    let mut running = Running::with_files(POLICY, &[]);
+    let client = client(&running).await;
     let body = framed(&HealthCheckRequest::default().encode_to_vec());
     let response = client.open("/grpc.health.v1.Health/Watch", Full::new(body)).await;
     let mut body = response.into_body();
@@ -183,17 +186,17 @@ async fn who_watches_our_health_hears_that_we_are_leaving_and_does_not_hold_us()
         HealthCheckResponse::decode(&data[5..]).expect("a message").status()
     };
     assert_eq!(status(next().await), ServingStatus::Serving);
-    running.ask_to_stop();
+    running.begin_to_stop();
     assert_eq!(status(next().await), ServingStatus::NotServing);
     let trailers = next().await.into_trailers().expect("the end");
     assert_eq!(trailers["grpc-status"], "14");
-    running.stop().await;
+    stop(running).await;
 }
 
 #[tokio::test]
 async fn reflection_tells_what_can_be_asked_here() {
-    let running = Running::start(POLICY);
-    let client = running.client().await;
+    let running = Running::with_files(POLICY, &[]);
+    let client = client(&running).await;
 
     let list = v1::server_reflection_request::MessageRequest::ListServices(String::new());
     let services = reflect(&client, list).await;
@@ -219,7 +222,7 @@ async fn reflection_tells_what_can_be_asked_here() {
             "{found:?}"
         );
     }
-    running.stop().await;
+    stop(running).await;
 }
 
 async fn reflect(
@@ -235,19 +238,19 @@ async fn reflect(
 
 #[tokio::test]
 async fn the_older_reflection_is_there_for_older_tools() {
-    let running = Running::start(POLICY);
+    let running = Running::with_files(POLICY, &[]);
     let list = v1alpha::server_reflection_request::MessageRequest::ListServices(String::new());
     let asked =
         v1alpha::ServerReflectionRequest { message_request: Some(list), ..Default::default() };
     let path = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo";
     let body = framed(&asked.encode_to_vec());
-    let answer = running.client().await.call(path, body, client::grpc).await;
+    let answer = client(&running).await.call(path, body, client::grpc).await;
     let answer = v1alpha::ServerReflectionResponse::decode(answer.message()).expect("a message");
     assert!(matches!(
         answer.message_response,
         Some(v1alpha::server_reflection_response::MessageResponse::ListServicesResponse(_))
     ));
-    running.stop().await;
+    stop(running).await;
 }
 
 #[test]
@@ -265,7 +268,7 @@ fn the_compiled_files_are_those_of_proto() {
 
 #[tokio::test]
 async fn garbage_is_closed_and_others_are_answered() {
-    let running = Running::start(POLICY);
+    let running = Running::with_files(POLICY, &[]);
     let cases: [&[u8]; 4] = [
         b"GET / HTTP/1.1\r\nhost: a\r\n\r\n",
         b"\x00\x01\x02\x03",
@@ -273,22 +276,22 @@ async fn garbage_is_closed_and_others_are_answered() {
         b"*1\r\n$4\r\nPING\r\n",
     ];
     for garbage in cases {
-        let mut stream = TcpStream::connect(running.address).await.expect("connected");
+        let mut stream = TcpStream::connect(running.address(Door::Grpc)).await.expect("connected");
         stream.write_all(garbage).await.expect("written");
         let mut rest = Vec::new();
         // Closed, by whatever means.
         let _ = stream.read_to_end(&mut rest).await;
     }
     still_answers(&running).await;
-    running.stop().await;
+    stop(running).await;
 }
 
 #[tokio::test]
 async fn a_half_closed_connection_is_closed_and_others_are_answered() {
-    let running = Running::start(POLICY);
+    let running = Running::with_files(POLICY, &[]);
     let beginnings = [Vec::new(), frames::opening(), frames::call(1, &anything())];
     for beginning in beginnings {
-        let mut stream = TcpStream::connect(running.address).await.expect("connected");
+        let mut stream = TcpStream::connect(running.address(Door::Grpc)).await.expect("connected");
         stream.write_all(&beginning).await.expect("written");
         stream.shutdown().await.expect("half closed");
         let mut rest = Vec::new();
@@ -296,17 +299,17 @@ async fn a_half_closed_connection_is_closed_and_others_are_answered() {
         let _ = stream.read_to_end(&mut rest).await;
     }
     still_answers(&running).await;
-    running.stop().await;
+    stop(running).await;
 }
 
 /// Sends so much of `attack` that keeping any of it would show, and asks meanwhile and afterwards.
 async fn check_flood(attack: impl Fn(u32) -> Vec<u8> + Send + 'static) {
     const PIECES: u32 = 200_000;
     const GROWTH_MAX: usize = 64 << 20;
-    let running = Running::start(POLICY);
+    let running = Running::with_files(POLICY, &[]);
     still_answers(&running).await;
     let before = resident_bytes();
-    let stream = TcpStream::connect(running.address).await.expect("connected");
+    let stream = TcpStream::connect(running.address(Door::Grpc)).await.expect("connected");
     let (mut answers, mut stream) = stream.into_split();
     let reading = tokio::spawn(async move {
         let mut buffer = vec![0; 64 << 10];
@@ -328,7 +331,7 @@ async fn check_flood(attack: impl Fn(u32) -> Vec<u8> + Send + 'static) {
     still_answers(&running).await;
     let growth = resident_bytes().saturating_sub(before);
     assert!(growth < GROWTH_MAX, "grew by {growth} bytes");
-    running.stop().await;
+    stop(running).await;
 }
 
 fn resident_bytes() -> usize {
@@ -389,7 +392,7 @@ async fn stopping_under_load_loses_no_call() {
     let file = format!(
         "domain: shop\ndescriptors: [{{key: a, rate_limit: {{unit: year, requests_per_unit: {LIMIT}}}}}]"
     );
-    let running = Running::start_with(WITH_FILES, &[("envoy/shop.yaml", &file)]);
+    let running = Running::with_files(WITH_FILES, &[("envoy/shop.yaml", &file)]);
     let remaining = |answer: Answer| {
         let response = answer.response();
         assert_eq!(response["overallCode"], "OK");
@@ -398,7 +401,7 @@ async fn stopping_under_load_loses_no_call() {
     let busy = Arc::new(Barrier::new(CLIENTS * IN_FLIGHT + 1));
     let mut calls = tokio::task::JoinSet::new();
     for _ in 0..CLIENTS {
-        let client = running.client().await;
+        let client = client(&running).await;
         for _ in 0..IN_FLIGHT {
             let (client, busy) = (client.clone(), Arc::clone(&busy));
             calls.spawn(async move {
@@ -414,7 +417,7 @@ async fn stopping_under_load_loses_no_call() {
         }
     }
     busy.wait().await;
-    running.stop().await;
+    stop(running).await;
     let ended = calls.join_all().await;
     let answered: u64 = ended.iter().map(|(answered, _)| answered).sum();
     let least = ended.iter().map(|(_, least)| *least).min();
@@ -424,8 +427,8 @@ async fn stopping_under_load_loses_no_call() {
 #[tokio::test]
 async fn a_limit_of_a_file_is_over_when_it_is_used_up() {
     let file = "domain: shop\ndescriptors:\n- {key: user, rate_limit: {unit: year, requests_per_unit: 2, name: calm}}\n";
-    let running = Running::start_with(WITH_FILES, &[("envoy/shop.yaml", file)]);
-    let client = running.client().await;
+    let running = Running::with_files(WITH_FILES, &[("envoy/shop.yaml", file)]);
+    let client = client(&running).await;
     let asked = request(&json!({"domain": "shop", "descriptors": [
         {"entries": [{"key": "user", "value": "ada"}]},
         {"entries": [{"key": "other", "value": "ada"}]},
@@ -448,5 +451,5 @@ async fn a_limit_of_a_file_is_over_when_it_is_used_up() {
             expected("OVER_LIMIT", json!({"code": "OVER_LIMIT", "currentLimit": limit})),
         ]
     );
-    running.stop().await;
+    stop(running).await;
 }

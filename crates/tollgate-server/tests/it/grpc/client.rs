@@ -1,10 +1,6 @@
 //! A server to ask and a client to ask it with, which knows Envoy's messages from their files only.
 
 use std::error::Error as _;
-use std::net::SocketAddr;
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread::JoinHandle;
 
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response, request};
@@ -17,71 +13,28 @@ use prost_reflect::prost_types::FileDescriptorSet;
 use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor};
 use serde_json::Value;
 use tokio::net::TcpStream;
-use tokio::sync::oneshot;
-use tollgate_server::{Door, Server, Source};
+use tollgate_server::Door;
 use tonic::codegen::tokio_stream;
+
+use crate::server::Running;
 
 pub(super) const SHOULD_RATE_LIMIT: &str =
     "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
-/// A server in threads of its own.
-pub(super) struct Running {
-    pub(super) address: SocketAddr,
-    stop: std::sync::Mutex<Option<oneshot::Sender<()>>>,
-    thread: JoinHandle<()>,
+/// A client of its gRPC door.
+pub(super) async fn client(running: &Running) -> Client {
+    let stream = TcpStream::connect(running.address(Door::Grpc)).await.expect("connected");
+    stream.set_nodelay(true).expect("set");
+    let (sender, connection) =
+        http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.expect("spoken to");
+    tokio::spawn(connection);
+    Client(sender)
 }
 
-impl Running {
-    pub(super) fn start(policy: &str) -> Self {
-        Self::start_with(policy, &[])
-    }
-
-    /// With files beside the policy.
-    pub(super) fn start_with(policy: &str, files: &[(&str, &str)]) -> Self {
-        static STARTED: AtomicUsize = AtomicUsize::new(0);
-        let number = STARTED.fetch_add(1, Ordering::Relaxed);
-        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
-            .join(format!("grpc-{}-{number}", std::process::id()));
-        for (name, text) in files.iter().chain(&[("policy.yaml", policy)]) {
-            let file = folder.join(name);
-            std::fs::create_dir_all(file.parent().expect("a folder")).expect("created");
-            std::fs::write(file, text).expect("written");
-        }
-        let server = Server::bind(Source::File(folder.join("policy.yaml"))).expect("bound");
-        let (_, address) =
-            server.addresses().find(|(door, _)| *door == Door::Grpc).expect("a gRPC door");
-        let (stop, stopped) = oneshot::channel::<()>();
-        let thread = std::thread::spawn(move || {
-            let until = async {
-                let _ = stopped.await;
-            };
-            server.run_until(until).expect("served");
-            let _ = std::fs::remove_dir_all(folder);
-        });
-        Self { address, stop: std::sync::Mutex::new(Some(stop)), thread }
-    }
-
-    pub(super) async fn client(&self) -> Client {
-        let stream = TcpStream::connect(self.address).await.expect("connected");
-        stream.set_nodelay(true).expect("set");
-        let (sender, connection) =
-            http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.expect("spoken to");
-        tokio::spawn(connection);
-        Client(sender)
-    }
-
-    pub(super) fn ask_to_stop(&self) {
-        if let Some(stop) = self.stop.lock().expect("no panic").take() {
-            let _ = stop.send(());
-        }
-    }
-
-    /// Stops, and waits until that is done.
-    pub(super) async fn stop(self) {
-        self.ask_to_stop();
-        let joined = tokio::task::spawn_blocking(move || self.thread.join());
-        joined.await.expect("joined").expect("no panic in the server");
-    }
+/// Stops a server, and waits until that is done.
+pub(super) async fn stop(running: Running) {
+    let stopped = tokio::task::spawn_blocking(move || drop(running));
+    stopped.await.expect("no panic in the server");
 }
 
 type AnyBody = http_body_util::combinators::UnsyncBoxBody<Bytes, std::convert::Infallible>;

@@ -1,73 +1,23 @@
 //! The door on real sockets, and real clients at it.
 
-use std::fs;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
-use std::path::PathBuf;
+use std::net::TcpStream;
 use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::thread::{self, JoinHandle};
-use std::time::Duration;
 
-use tokio::sync::oneshot;
-use tollgate_server::{Door, Server, Source};
+use tollgate_server::Door;
 
-/// A server on a free port, until it is dropped.
-struct Running {
-    address: SocketAddr,
-    stop: Option<oneshot::Sender<()>>,
-    serving: Option<JoinHandle<()>>,
+use crate::server::Running;
+
+const LIMITS: &str = "limits: [{name: api, per: [user], rate: 5/day, algorithm: fixed_window}]";
+
+fn start() -> Running {
+    Running::start(&["resp"], LIMITS)
 }
 
-impl Running {
-    fn start() -> Self {
-        Self::with_listener("127.0.0.1:0")
-    }
-
-    fn with_listener(listener: &str) -> Self {
-        let limits = "limits: [{name: api, per: [user], rate: 5/day, algorithm: fixed_window}]";
-        let policy = file("policy.yaml", &format!("listen: {{resp: {listener}}}\n{limits}\n"));
-        let server = Server::bind(Source::File(policy)).expect("a right policy");
-        let (_, address) =
-            server.addresses().find(|(door, _)| *door == Door::Resp).expect("it was asked for");
-        let (stop, stopped) = oneshot::channel();
-        let serving = thread::spawn(move || {
-            server.run_until(async { drop(stopped.await) }).expect("an orderly end");
-        });
-        Self { address, stop: Some(stop), serving: Some(serving) }
-    }
-
-    fn connect(&self) -> TcpStream {
-        let stream = TcpStream::connect(self.address).expect("an open door");
-        stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout");
-        stream
-    }
-
-    fn ask_to_stop(&mut self) {
-        self.stop.take().expect("asked once").send(()).expect("it runs");
-    }
-
-    fn stop(&mut self) {
-        drop(self.stop.take());
-        if let Some(serving) = self.serving.take() {
-            serving.join().expect("no panic");
-        }
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.stop();
-    }
-}
-
-/// A file of this test's own.
-fn file(name: &str, text: &str) -> PathBuf {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("resp-{number}-{name}"));
-    fs::write(&path, text).expect("a writable folder");
-    path
+/// A server that asks for a token.
+fn start_guarded() -> Running {
+    let listen = "listen: {resp: {address: '127.0.0.1:0', token_file: token}}";
+    Running::with_files(&format!("{listen}\n{LIMITS}\n"), &[("token", "sesame\n")])
 }
 
 /// Reads as much as is expected, and compares.
@@ -86,29 +36,29 @@ fn expect_end(stream: &mut TcpStream) {
 
 #[test]
 fn a_pipeline_is_answered_in_order() {
-    let server = Running::start();
-    let mut stream = server.connect();
+    let server = start();
+    let mut stream = server.connect(Door::Resp);
     stream.write_all(&b"PING\r\nECHO a\r\n*1\r\n$4\r\nPING\r\n".repeat(1_000)).unwrap();
     expect(&mut stream, &"+PONG\r\n$1\r\na\r\n+PONG\r\n".repeat(1_000));
 }
 
 #[test]
 fn connections_share_what_is_counted() {
-    let server = Running::start();
+    let server = start();
     for left in (0..5).rev() {
-        let mut stream = server.connect();
+        let mut stream = server.connect(Door::Resp);
         stream.write_all(b"TG.CHECK user 42\r\n").unwrap();
         expect(&mut stream, &format!("*7\r\n:1\r\n:5\r\n:{left}\r\n:-1\r\n"));
     }
-    let mut stream = server.connect();
+    let mut stream = server.connect(Door::Resp);
     stream.write_all(b"TG.CHECK user 42\r\n").unwrap();
     expect(&mut stream, "*7\r\n:0\r\n:5\r\n:0\r\n:");
 }
 
 #[test]
 fn a_client_that_half_closes_still_gets_its_replies() {
-    let server = Running::start();
-    let mut stream = server.connect();
+    let server = start();
+    let mut stream = server.connect(Door::Resp);
     stream.write_all(b"PING\r\nPING\r\nPI").unwrap();
     stream.shutdown(std::net::Shutdown::Write).unwrap();
     expect(&mut stream, "+PONG\r\n+PONG\r\n");
@@ -117,13 +67,13 @@ fn a_client_that_half_closes_still_gets_its_replies() {
 
 #[test]
 fn a_client_that_is_refused_learns_why_and_others_are_served() {
-    let server = Running::start();
-    let mut other = server.connect();
-    let mut stream = server.connect();
+    let server = start();
+    let mut other = server.connect(Door::Resp);
+    let mut stream = server.connect(Door::Resp);
     // More than is read before it is refused.
     let _ = stream.write_all(&vec![b'x'; 1 << 20]);
     expect(&mut stream, "-ERR Protocol error: too big inline request");
-    let mut web = server.connect();
+    let mut web = server.connect(Door::Resp);
     web.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
     expect_end(&mut web);
     other.write_all(b"PING\r\nQUIT\r\n").unwrap();
@@ -133,8 +83,8 @@ fn a_client_that_is_refused_learns_why_and_others_are_served() {
 
 #[test]
 fn what_arrived_before_the_end_is_answered() {
-    let mut server = Running::start();
-    let mut streams: Vec<_> = (0..20).map(|_| server.connect()).collect();
+    let mut server = start();
+    let mut streams: Vec<_> = (0..20).map(|_| server.connect(Door::Resp)).collect();
     for stream in &mut streams {
         stream.write_all(b"PING\r\n").unwrap();
         expect(stream, "+PONG\r\n");
@@ -142,23 +92,19 @@ fn what_arrived_before_the_end_is_answered() {
     for stream in &mut streams {
         stream.write_all(b"CL.THROTTLE k 99 1 1\r\nPI").unwrap();
     }
-    server.ask_to_stop();
+    server.begin_to_stop();
     for stream in &mut streams {
         expect(stream, "*5\r\n:0\r\n:100\r\n:");
         let mut rest = String::new();
         stream.read_to_string(&mut rest).unwrap();
         assert!(rest.ends_with("\r\n"), "{rest:?}");
     }
-    drop(streams);
-    server.stop();
 }
 
 #[test]
 fn a_door_with_a_token_asks_for_it() {
-    let token = file("token", "sesame\n");
-    let listener = format!("{{address: '127.0.0.1:0', token_file: '{}'}}", token.display());
-    let server = Running::with_listener(&listener);
-    let mut stream = server.connect();
+    let server = start_guarded();
+    let mut stream = server.connect(Door::Resp);
     stream.write_all(b"PING\r\nAUTH x\r\nAUTH sesame\r\nPING\r\n").unwrap();
     expect(&mut stream, "-NOAUTH Authentication required.\r\n");
     expect(&mut stream, "-WRONGPASS this is not the token\r\n+OK\r\n+PONG\r\n");
@@ -167,7 +113,12 @@ fn a_door_with_a_token_asks_for_it() {
 /// What the real redis-cli shows.
 fn redis_cli(server: &Running, arguments: &[&str]) -> String {
     let output = Command::new("redis-cli")
-        .args(["-p", &server.address.port().to_string(), "--no-auth-warning", "--no-raw"])
+        .args([
+            "-p",
+            &server.address(Door::Resp).port().to_string(),
+            "--no-auth-warning",
+            "--no-raw",
+        ])
         .args(arguments)
         .output()
         .expect("redis-cli is installed: it is in Debian's package redis-tools");
@@ -177,7 +128,7 @@ fn redis_cli(server: &Running, arguments: &[&str]) -> String {
 
 #[test]
 fn redis_cli_can_talk_to_it() {
-    let server = Running::start();
+    let server = start();
     for protocol in ["-2", "-3"] {
         let ask = |arguments: &[&str]| redis_cli(&server, &[&[protocol], arguments].concat());
         assert_eq!(ask(&["PING"]), "PONG");
@@ -203,9 +154,7 @@ fn redis_cli_can_talk_to_it() {
 
 #[test]
 fn redis_cli_shows_its_token() {
-    let token = file("token", "sesame");
-    let listener = format!("{{address: '127.0.0.1:0', token_file: '{}'}}", token.display());
-    let server = Running::with_listener(&listener);
+    let server = start_guarded();
     assert_eq!(redis_cli(&server, &["-a", "sesame", "PING"]), "PONG");
     assert_eq!(redis_cli(&server, &["-3", "--user", "me", "-a", "sesame", "PING"]), "PONG");
     assert!(redis_cli(&server, &["PING"]).contains("NOAUTH"));
