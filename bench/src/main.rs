@@ -12,7 +12,6 @@ mod governor;
 mod limitador;
 mod memory;
 mod policy;
-mod report;
 mod throttlecrab;
 mod timing;
 mod tollgate;
@@ -20,8 +19,8 @@ mod traffic;
 
 use contender::{Contender, Entrant, KEYED, POLICIES};
 use memory::Footprint;
-use report::{ABSENT, Table};
 use timing::Timing;
+use tollgate_bench::report::{self, ABSENT, Table, kibibytes};
 use traffic::Distribution;
 
 const SIZES: [Size; 3] = [
@@ -29,6 +28,30 @@ const SIZES: [Size; 3] = [
     Size { keys: 1_000_000, name: "1M", title: "1 million keys" },
     Size { keys: 10_000_000, name: "10M", title: "10 million keys" },
 ];
+
+const INTRODUCTION: &str = "\
+# Benchmarks
+
+tollgate beside its peers, in one process and one run: [governor](https://docs.rs/governor) with its keyed limiter, the
+[limitador](https://docs.rs/limitador) and [throttlecrab](https://docs.rs/throttlecrab) libraries with their memory stores, and
+a *floor* written for the purpose: a bare table of 128-bit fingerprints and one atomic word each, which finds, reads the clock
+and compare-and-swaps, and does nothing else a rate limiter has to do.
+
+Machines are noisy, so read the ratios and not the nanoseconds. Contenders take turns within short rounds and the best round
+of each counts. Keys are 13 bytes and all of them are known to the contender before it is timed; what is asked is drawn
+beforehand, the same for all. The quota is too large for a denial. Whatever a contender's interface makes its user build for a
+decision (an owned string, a context) is part of the decision. Run it again, from the root of the repository, with
+
+```sh
+cargo xtask bench
+```
+
+In the tables, *÷ floor* is how many times the floor's time a decision takes, *governor ÷* how many times as fast as governor
+it is, and *2 ÷ 1* how much more two threads get done than one. With two threads the nanoseconds are each thread's, so
+that threads which do not hinder each other show the same figure as one.
+
+What is between the marks below is written by that command.
+";
 
 /// From what a contender needs for this many keys we tell whether it can be asked to hold more.
 const PROBE_KEYS: usize = 1_000_000;
@@ -54,7 +77,7 @@ fn main() {
         return memory::run_child(name, keys);
     }
     let options = Options::parse(arguments);
-    let circumstances = report::circumstances();
+    let circumstances = report::circumstances(&peers());
     println!("{circumstances}");
 
     let mut tables = Vec::new();
@@ -70,7 +93,7 @@ fn main() {
     options.policy().into_iter().for_each(&mut add);
     if !options.quick && options.only.is_none() {
         let tables: Vec<String> = tables.iter().map(Table::to_string).collect();
-        report::write(&format!("{circumstances}\n{}", tables.join("\n")));
+        report::write("bench", INTRODUCTION, &format!("{circumstances}\n{}", tables.join("\n")));
     }
 }
 
@@ -228,7 +251,7 @@ fn fits(entrant: &Entrant, size: &Size) -> Result<(), String> {
     let times = (size.keys / PROBE_KEYS) as f64;
     let probe = memory::measure(entrant, PROBE_KEYS);
     let (bytes, seconds) = (probe.resident_bytes * times, probe.build_seconds * times);
-    let available = memory::kibibytes("/proc/meminfo", "MemAvailable:") * 1024.0;
+    let available = kibibytes("/proc/meminfo", "MemAvailable:") * 1024.0;
     if bytes <= MOST_BYTES.min(available / 2.0) && seconds <= MOST_SECONDS {
         return Ok(());
     }
@@ -291,4 +314,17 @@ fn ratio(dividend: Option<f64>, divisor: Option<f64>) -> String {
         Some((dividend, divisor)) => format!("{:.2}", dividend / divisor),
         None => ABSENT.to_owned(),
     }
+}
+
+fn peers() -> Vec<String> {
+    ["governor", "limitador", "throttlecrab"]
+        .map(|peer| format!("{peer} {}", locked_version(peer)))
+        .into()
+}
+
+fn locked_version(package: &str) -> &'static str {
+    let lock = include_str!("../Cargo.lock");
+    let entry =
+        lock.split_once(&format!("name = \"{package}\"\nversion = \"")).map(|(_, rest)| rest);
+    entry.and_then(|rest| rest.split('"').next()).unwrap_or(ABSENT)
 }

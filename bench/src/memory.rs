@@ -8,6 +8,7 @@ use std::time::Instant;
 use crate::allocator;
 use crate::contender::{Entrant, KEYED};
 use crate::traffic;
+use tollgate_bench::report::kibibytes;
 
 /// The hidden argument with which this program runs itself.
 pub const ARGUMENT: &str = "--measure-memory";
@@ -48,12 +49,4 @@ pub fn run_child(name: &str, keys: &str) {
     println!("{} {resident_bytes} {seconds}", count.live_bytes);
     // Taking millions of entries apart would only take time.
     std::mem::forget(contender);
-}
-
-/// A figure of a `/proc` file whose lines read `name: value kB`.
-pub fn kibibytes(file: &str, name: &str) -> f64 {
-    let text = std::fs::read_to_string(file).unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix(name));
-    let number = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
-    number.unwrap_or_else(|| panic!("no {name} in {file}: this needs Linux"))
 }

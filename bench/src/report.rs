@@ -4,37 +4,8 @@ use std::fmt::{self, Display, Formatter};
 use std::path::Path;
 use std::process::Command;
 
-use crate::memory::kibibytes;
-
-const BEGIN: &str = "<!-- bench:begin -->";
-const END: &str = "<!-- bench:end -->";
-
 /// What stands for a figure that was not measured.
 pub const ABSENT: &str = "–";
-
-const INTRODUCTION: &str = "\
-# Benchmarks
-
-tollgate beside its peers, in one process and one run: [governor](https://docs.rs/governor) with its keyed limiter, the
-[limitador](https://docs.rs/limitador) and [throttlecrab](https://docs.rs/throttlecrab) libraries with their memory stores, and
-a *floor* written for the purpose: a bare table of 128-bit fingerprints and one atomic word each, which finds, reads the clock
-and compare-and-swaps, and does nothing else a rate limiter has to do.
-
-Machines are noisy, so read the ratios and not the nanoseconds. Contenders take turns within short rounds and the best round
-of each counts. Keys are 13 bytes and all of them are known to the contender before it is timed; what is asked is drawn
-beforehand, the same for all. The quota is too large for a denial. Whatever a contender's interface makes its user build for a
-decision (an owned string, a context) is part of the decision. Run it again, from the root of the repository, with
-
-```sh
-cargo run --release --manifest-path bench/Cargo.toml
-```
-
-In the tables, *÷ floor* is how many times the floor's time a decision takes, *governor ÷* how many times as fast as governor
-it is, and *2 ÷ 1* how much more two threads get done than one. With two threads the nanoseconds are each thread's, so
-that threads which do not hinder each other show the same figure as one.
-
-What is between the two marks in this file is written by that command.
-";
 
 /// Prints as Markdown, which is also what the terminal shows.
 pub struct Table {
@@ -76,41 +47,45 @@ impl Display for Table {
 }
 
 /// The machine, the compiler and the peers, as a Markdown list.
-pub fn circumstances() -> String {
+pub fn circumstances(peers: &[String]) -> String {
     let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpu.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     let memory = kibibytes("/proc/meminfo", "MemTotal:") / (1024.0 * 1024.0);
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let rustc = Command::new("rustc").arg("--version").output().map(|output| output.stdout);
-    let peers = ["governor", "limitador", "throttlecrab"]
-        .map(|peer| format!("{peer} {}", locked_version(peer)))
-        .join(", ");
     format!(
-        "- Machine: {}, {cores} cores, {memory:.0} GiB, Linux {}\n- Compiler: {}\n- Peers: {peers}\n",
+        "- Machine: {}, {cores} cores, {memory:.0} GiB, Linux {}\n- Compiler: {}\n- Peers: {}\n",
         model.map_or("unknown CPU", |(_, model)| model),
         kernel.trim(),
         String::from_utf8_lossy(&rustc.unwrap_or_default()).trim(),
+        peers.join(", "),
     )
 }
 
-/// Replaces what is between the marks in `docs/benchmarks.md`, which is made if it is not there.
-pub fn write(text: &str) {
-    let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/benchmarks.md"));
-    let page = std::fs::read_to_string(path)
-        .unwrap_or_else(|_| format!("{INTRODUCTION}\n{BEGIN}\n{END}\n"));
-    let (Some(begin), Some(end)) = (page.find(BEGIN), page.find(END)) else {
-        panic!("{} must have the marks {BEGIN} and {END}", path.display());
-    };
-    let (before, after) = (&page[..begin], &page[end..]);
-    let written = std::fs::create_dir_all(path.with_file_name(""))
-        .and_then(|()| std::fs::write(path, format!("{before}{BEGIN}\n\n{text}\n{after}")));
-    written.unwrap_or_else(|error| panic!("writing {}: {error}", path.display()));
+/// A figure of a `/proc` file whose lines read `name: value kB`.
+pub fn kibibytes(file: &str, name: &str) -> f64 {
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
+    let number = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
+    number.unwrap_or_else(|| panic!("no {name} in {file}: this needs Linux"))
 }
 
-fn locked_version(package: &str) -> &'static str {
-    let lock = include_str!("../Cargo.lock");
-    let entry =
-        lock.split_once(&format!("name = \"{package}\"\nversion = \"")).map(|(_, rest)| rest);
-    entry.and_then(|rest| rest.split('"').next()).unwrap_or(ABSENT)
+/// Replaces what is between the marks of this section in `docs/benchmarks.md`. Where there are none they are
+/// added at the end, below the introduction.
+pub fn write(section: &str, introduction: &str, text: &str) {
+    let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/benchmarks.md"));
+    let mut page = std::fs::read_to_string(path).unwrap_or_default();
+    let [begin_mark, end_mark] = ["begin", "end"].map(|end| format!("<!-- {section}:{end} -->"));
+    if !page.contains(&begin_mark) {
+        page += &format!("\n{introduction}\n{begin_mark}\n{end_mark}\n");
+    }
+    let (Some(begin), Some(end)) = (page.find(&begin_mark), page.find(&end_mark)) else {
+        panic!("{} has the mark {begin_mark} and not {end_mark}", path.display());
+    };
+    let (before, after) = (&page[..begin], &page[end..]);
+    let page = format!("{before}{begin_mark}\n\n{text}\n{after}");
+    let written = std::fs::create_dir_all(path.with_file_name(""))
+        .and_then(|()| std::fs::write(path, page.trim_start()));
+    written.unwrap_or_else(|error| panic!("writing {}: {error}", path.display()));
 }

@@ -3,15 +3,21 @@
 //! Peers live in a workspace of their own, so that neither a user nor CI ever builds them.
 
 pub(crate) mod decide;
+pub(crate) mod server;
 
 use crate::shell;
 
 /// Runs the side-by-side benchmark with the given arguments.
 pub(crate) fn against_peers(arguments: &[String]) -> Result<(), String> {
+    run("tollgate-bench", arguments)
+}
+
+/// Runs a program of the benchmark's workspace.
+fn run(program: &str, arguments: &[String]) -> Result<(), String> {
     const MANIFEST: &str = "bench/Cargo.toml";
     if !shell::root().join(MANIFEST).is_file() {
         return Err(format!("there is no {MANIFEST}: run this in a full checkout"));
     }
-    let mut command = shell::cargo(&["run", "--release", "--manifest-path", MANIFEST, "--"]);
-    shell::run(command.args(arguments))
+    let run = ["run", "--release", "--manifest-path", MANIFEST, "--bin", program, "--"];
+    shell::run(shell::cargo(&run).args(arguments))
 }

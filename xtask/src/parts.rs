@@ -72,6 +72,22 @@ pub(crate) const FOR_INSTRUCTION_COUNTS: &[Part] = &[Part {
     why: "its callgrind counts instructions",
 }];
 
+/// What `cargo xtask bench server` needs.
+pub(crate) const FOR_SERVER_BENCHMARK: &[Part] = &[
+    Part {
+        command: "redis-server",
+        trial: &[],
+        package: "redis-server",
+        why: "what it spends on PING is what the Redis protocol costs",
+    },
+    Part {
+        command: "protoc",
+        trial: &[],
+        package: "protobuf-compiler",
+        why: "throttlecrab-server, a peer, is not built without it",
+    },
+];
+
 /// Installs packages without starting the services in them: tests start servers of their own, and a
 /// machine that only runs tests should not end up with a Redis listening on it. `policy-rc.d` is
 /// how Debian is told so; it is gone again even when the installation is interrupted.

@@ -1,0 +1,3 @@
+//! What the two benchmarks share: `tollgate-bench` decides in one process, `server` asks over sockets.
+
+pub mod report;
