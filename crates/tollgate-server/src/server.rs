@@ -22,7 +22,7 @@ use crate::gate::Gate;
 use crate::policy_file::{self, Loaded, beside};
 use crate::reload::{self, Reloader};
 use crate::stage::Stage;
-use crate::workers::{Ending, Workers};
+use crate::workers::Workers;
 
 /// Where the policy comes from.
 #[derive(Clone, Debug)]
@@ -87,14 +87,18 @@ impl Server {
     }
 
     /// Serves until `stop`, then until what was asked by then is answered.
-    pub fn run_until(self, stop: impl Future<Output = ()>) -> Result<(), StartError> {
+    pub fn run_until(mut self, stop: impl Future<Output = ()>) -> Result<(), StartError> {
         let cannot = |error: io::Error| StartError(format!("cannot start a thread: {error}"));
         let runtime =
             runtime::Builder::new_current_thread().enable_all().build().map_err(cannot)?;
         let threads = thread::available_parallelism().map_or(1, usize::from);
         let (workers, ending) = Workers::start(threads, &self.gate).map_err(cannot)?;
+        // The last requests are charged too, so the last snapshot is saved after them.
+        let keeper = self.keeper.take();
         runtime.block_on(self.serve(workers, stop)).map_err(cannot)?;
-        finish(ending);
+        ending.wait();
+        drop(keeper);
+        tracing::info!("stopped");
         Ok(())
     }
 
@@ -110,7 +114,7 @@ impl Server {
     }
 
     async fn serve(self, workers: Workers, stop: impl Future<Output = ()>) -> io::Result<()> {
-        let Self { gate, open, reloader, keeper: _keeper } = self;
+        let Self { gate, open, reloader, keeper: _ } = self;
         let workers = Arc::new(workers);
         let mut accepting = JoinSet::new();
         for Open { entrance, listener, address } in open {
@@ -136,12 +140,6 @@ impl fmt::Debug for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.addresses()).finish()
     }
-}
-
-/// Waits for the last connections.
-fn finish(ending: Ending) {
-    ending.wait();
-    tracing::info!("stopped");
 }
 
 /// Takes connections in until we drain.
