@@ -11,6 +11,7 @@ use tollgate::bounds::{POLICY_BYTES_MAX, TENANTS_BYTES_MAX};
 use tollgate::envoy::{DescriptorSettings, Descriptors};
 
 use crate::bounds::{DESCRIPTOR_FILES_MAX, DESCRIPTORS_BYTES_MAX};
+use crate::watched::Look;
 
 /// A policy, and the descriptors of Envoy's rate limit service that it names.
 #[derive(Debug)]
@@ -50,22 +51,22 @@ impl error::Error for NoPolicy {}
 
 /// Reads the policy at `path`. Files it names are looked for beside it.
 pub fn read(path: &Path) -> Result<Loaded, NoPolicy> {
-    read_noting(path, &mut Vec::new())
+    read_noting(path, &mut Look::default())
 }
 
-/// The same, adding everything that was looked for to `looked_for`, also what is not there.
-pub(crate) fn read_noting(path: &Path, looked_for: &mut Vec<PathBuf>) -> Result<Loaded, NoPolicy> {
-    looked_for.push(path.to_owned());
+/// The same, noting what everything that is read looks like, also what is not there.
+pub(crate) fn read_noting(path: &Path, look: &mut Look) -> Result<Loaded, NoPolicy> {
+    look.note(path);
     let text = text_of(path, POLICY_BYTES_MAX).map_err(|why| unreadable(path, why))?;
     let mut read = |file: &str| {
         let file = beside(path, file);
-        looked_for.push(file.clone());
+        look.note(&file);
         text_of(&file, TENANTS_BYTES_MAX)
     };
     let name = path.display().to_string();
     let policy = Policy::parse(&name, &text, &mut read).map_err(NoPolicy::Mistakes)?;
     let descriptors = match &policy.settings().descriptors {
-        Some(settings) => read_descriptors(path, settings, looked_for)?,
+        Some(settings) => read_descriptors(path, settings, look)?,
         None => Descriptors::default(),
     };
     Ok(Loaded { policy, descriptors })
@@ -76,10 +77,10 @@ pub(crate) fn read_noting(path: &Path, looked_for: &mut Vec<PathBuf>) -> Result<
 fn read_descriptors(
     policy: &Path,
     settings: &DescriptorSettings,
-    looked_for: &mut Vec<PathBuf>,
+    look: &mut Look,
 ) -> Result<Descriptors, NoPolicy> {
     let folder = beside(policy, &settings.path);
-    looked_for.push(folder.clone());
+    look.note(&folder);
     let cannot = |error: io::Error| unreadable(&folder, error.to_string());
     let mut files = Vec::new();
     for entry in fs::read_dir(&folder).map_err(cannot)? {
@@ -98,9 +99,9 @@ fn read_descriptors(
     files.sort();
     let mut texts = Vec::new();
     for file in files {
+        look.note(&file);
         let text = text_of(&file, DESCRIPTORS_BYTES_MAX).map_err(|why| unreadable(&file, why))?;
         texts.push((file.display().to_string(), text));
-        looked_for.push(file);
     }
     let texts: Vec<(&str, &str)> = texts.iter().map(|(name, text)| (&**name, &**text)).collect();
     Descriptors::parse(&texts, settings.merge_domains).map_err(NoPolicy::Mistakes)

@@ -2,7 +2,6 @@
 //!
 //! A bad file never replaces a good one: what is in force stays, the mistakes are logged and shown.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
@@ -27,8 +26,8 @@ pub(crate) type Request = oneshot::Sender<Outcome>;
 /// Loads the policy anew when its files change, and when asked to.
 pub(crate) struct Reloader {
     source: Source,
-    /// What the policy in force, or the last attempt at another, was made of.
-    files: Vec<PathBuf>,
+    /// What was read last, for the policy in force or an attempt at another, as it looked then.
+    read: Look,
     entrances: Vec<Arc<Entrance>>,
     requests: mpsc::Receiver<Request>,
     gate: Arc<Gate>,
@@ -37,54 +36,41 @@ pub(crate) struct Reloader {
 impl Reloader {
     pub(crate) fn new(
         source: Source,
-        files: Vec<PathBuf>,
+        mut read: Look,
         entrances: Vec<Arc<Entrance>>,
         requests: mpsc::Receiver<Request>,
         gate: Arc<Gate>,
     ) -> Self {
-        Self { source, files, entrances, requests, gate }
+        note_locks(&entrances, &mut read);
+        Self { source, read, entrances, requests, gate }
     }
 
     /// Goes on until it is aborted.
     pub(crate) async fn run(mut self) {
         let mut ticks = interval(LOOK_EVERY);
-        let mut loaded = self.look();
-        let mut before = loaded.clone();
+        let mut before = self.read.again();
         loop {
             tokio::select! {
                 _ = ticks.tick() => {
-                    let now = self.look();
+                    let now = self.read.again();
                     // A file that is being written looks different every time.
-                    if now != loaded && now == before {
-                        (loaded, _) = self.reload_noting(now.clone()).await;
+                    if now != self.read && now == before {
+                        // What came of it is logged.
+                        let _ = self.reload().await;
                     }
                     before = now;
                 }
                 Some(request) = self.requests.recv() => {
-                    let (now, outcome) = self.reload_noting(self.look()).await;
-                    loaded = now;
                     // Whoever asked may have gone.
-                    let _ = request.send(outcome);
+                    let _ = request.send(self.reload().await);
                 }
             }
         }
     }
 
-    /// Reloads, and says what the files looked like that were read; `before` is what they looked
-    /// like right before. One that changes while it is read is read again.
-    async fn reload_noting(&mut self, before: Look) -> (Look, Outcome) {
-        let files = self.files.clone();
-        let outcome = self.reload().await;
-        (if files == self.files { before } else { self.look() }, outcome)
-    }
-
-    fn look(&self) -> Look {
-        let locks = self.entrances.iter().flat_map(|entrance| entrance.files());
-        let files: Vec<PathBuf> = self.files.iter().cloned().chain(locks).collect();
-        Look::at(&files)
-    }
-
     async fn reload(&mut self) -> Outcome {
+        let mut read = Look::default();
+        note_locks(&self.entrances, &mut read);
         for entrance in &self.entrances {
             if let Err(why) = entrance.reload() {
                 tracing::error!(door = %entrance.door, %why, "certificates or token stay as they were");
@@ -93,12 +79,9 @@ impl Reloader {
         let Source::File(path) = &self.source else { return Ok(()) };
         let path = path.clone();
         // A file of a million tenants takes seconds; connections are accepted meanwhile.
-        let read = spawn_blocking(move || {
-            let mut files = Vec::new();
-            (policy_file::read_noting(&path, &mut files), files)
-        });
-        let (loaded, files) = read.await.map_err(|error| error.to_string())?;
-        self.files = files;
+        let reading = spawn_blocking(move || (policy_file::read_noting(&path, &mut read), read));
+        let (loaded, read) = reading.await.map_err(|error| error.to_string())?;
+        self.read = read;
         let loaded = loaded.map_err(|error| error.to_string());
         let outcome = loaded.and_then(|loaded| put_in_force(&self.gate.limiter, loaded));
         self.gate.policy_status.note(&outcome);
@@ -124,5 +107,12 @@ fn put_in_force(limiter: &Limiter, loaded: Loaded) -> Outcome {
 pub(crate) fn warn(policy: &Policy, descriptors: &Descriptors) {
     for warning in policy.warnings().iter().chain(descriptors.warnings()) {
         tracing::warn!("{warning}");
+    }
+}
+
+/// Notes what the files of the doors' locks look like.
+fn note_locks(entrances: &[Arc<Entrance>], look: &mut Look) {
+    for file in entrances.iter().flat_map(|entrance| entrance.files()) {
+        look.note(&file);
     }
 }

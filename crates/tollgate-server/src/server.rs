@@ -22,6 +22,7 @@ use crate::gate::Gate;
 use crate::policy_file::{self, Loaded, beside};
 use crate::reload::{self, Reloader};
 use crate::stage::Stage;
+use crate::watched::Look;
 use crate::workers::Workers;
 
 /// Where the policy comes from.
@@ -58,11 +59,11 @@ struct Open {
 impl Server {
     /// Loads the policy and opens the doors it names.
     pub fn bind(source: Source) -> Result<Self, StartError> {
-        let mut files = Vec::new();
+        let mut read = Look::default();
         let (path, Loaded { policy, descriptors }) = match &source {
             Source::Quickstart => (PathBuf::new(), quickstart()),
             Source::File(path) => {
-                let loaded = policy_file::read_noting(path, &mut files);
+                let loaded = policy_file::read_noting(path, &mut read);
                 (path.clone(), loaded.map_err(|error| StartError::new(&error))?)
             }
         };
@@ -77,7 +78,7 @@ impl Server {
         let (gate, requests) = Gate::new(limiter);
         let gate = Arc::new(gate);
         let entrances = open.iter().map(|open| Arc::clone(&open.entrance)).collect();
-        let reloader = Reloader::new(source, files, entrances, requests, Arc::clone(&gate));
+        let reloader = Reloader::new(source, read, entrances, requests, Arc::clone(&gate));
         Ok(Self { gate, open, reloader, keeper })
     }
 

@@ -4,10 +4,10 @@
 //! folders up, as Kubernetes does it, and works on every file system.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// What some files looked like at one moment.
+/// What some files looked like, each at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Look(Vec<(PathBuf, Option<Seen>)>);
 
@@ -20,17 +20,23 @@ struct Seen {
 }
 
 impl Look {
-    /// Looks at files and folders, through symlinks.
-    pub(crate) fn at(paths: &[PathBuf]) -> Self {
-        let look = |path: &PathBuf| (path.clone(), fs::metadata(path).ok().map(|it| Seen::of(&it)));
-        Self(paths.iter().map(look).collect())
+    /// Looks at one more file or folder, through symlinks. It is to be read after this: what changes
+    /// from now on looks different, also while it is read.
+    pub(crate) fn note(&mut self, path: &Path) {
+        self.0.push((path.to_owned(), Seen::at(path)));
+    }
+
+    /// The same files as they look now.
+    pub(crate) fn again(&self) -> Self {
+        Self(self.0.iter().map(|(path, _)| (path.clone(), Seen::at(path))).collect())
     }
 }
 
 impl Seen {
-    fn of(metadata: &fs::Metadata) -> Self {
+    fn at(path: &Path) -> Option<Self> {
         use std::os::unix::fs::MetadataExt;
+        let metadata = fs::metadata(path).ok()?;
         let identity = (metadata.dev(), metadata.ino());
-        Self { modified: metadata.modified().ok(), length: metadata.len(), identity }
+        Some(Self { modified: metadata.modified().ok(), length: metadata.len(), identity })
     }
 }
