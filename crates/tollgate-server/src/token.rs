@@ -6,6 +6,8 @@
 use std::fmt;
 use std::hint::black_box;
 
+use http::{HeaderMap, HeaderValue, header};
+
 /// A secret that callers of one door share.
 pub(crate) struct Token(Box<[u8]>);
 
@@ -24,6 +26,21 @@ impl Token {
         let differences = pairs.fold(0, |seen, (one, other)| black_box(seen | (one ^ other)));
         (differences == 0) & (shown.len() == self.0.len())
     }
+
+    /// Whether a request shows it, as `Authorization: Bearer …`. Of several such fields nobody knows
+    /// which one somebody on the way has looked at, so they show nothing.
+    pub(crate) fn is_shown(&self, headers: &HeaderMap) -> bool {
+        let mut fields = headers.get_all(header::AUTHORIZATION).iter();
+        let (Some(field), None) = (fields.next(), fields.next()) else { return false };
+        bearer(field).is_some_and(|shown| self.matches(shown))
+    }
+}
+
+/// What a field shows, if its scheme, in letters of any case, is the right one.
+fn bearer(field: &HeaderValue) -> Option<&[u8]> {
+    const SCHEME: &[u8] = b"Bearer ";
+    let (scheme, shown) = field.as_bytes().trim_ascii().split_at_checked(SCHEME.len())?;
+    scheme.eq_ignore_ascii_case(SCHEME).then(|| shown.trim_ascii())
 }
 
 impl fmt::Debug for Token {
@@ -54,6 +71,29 @@ mod tests {
         {
             check("sesame", shown, false);
         }
+    }
+
+    /// Whether a request with these fields shows the token `sesame`.
+    fn check_fields(fields: &[&str], expected: bool) {
+        let token = Token::read("sesame").expect("a token");
+        let field = |text: &&str| HeaderValue::from_str(text).expect("a field");
+        let headers: HeaderMap =
+            fields.iter().map(|text| (header::AUTHORIZATION, field(text))).collect();
+        assert_eq!(token.is_shown(&headers), expected, "{fields:?}");
+    }
+
+    #[test]
+    fn a_request_shows_its_token_in_one_field_whose_scheme_has_no_case() {
+        for field in ["Bearer sesame", "bearer sesame", "BEARER   sesame  ", "Bearer \tsesame"] {
+            check_fields(&[field], true);
+        }
+        for field in ["", "sesame", "Bearer", "Bearer ", "Basic sesame", "Bearersesame", "Bearer x"]
+        {
+            check_fields(&[field], false);
+        }
+        check_fields(&[], false);
+        check_fields(&["Bearer sesame", "Bearer sesame"], false);
+        check_fields(&["Basic x", "Bearer sesame"], false);
     }
 
     #[test]

@@ -138,9 +138,17 @@ async fn a_door_with_a_token_wants_it_for_everything_but_health() {
             assert_eq!(answer.field("grpc-status"), "16", "{path} {shown:?}");
         }
     }
-    let with = |request| shown_to(client::grpc(request), Some("Bearer open-sesame"));
+    for shown in ["Bearer open-sesame", "bearer  open-sesame"] {
+        let with = |request| shown_to(client::grpc(request), Some(shown));
+        let answer = client.call(SHOULD_RATE_LIMIT, anything(), with).await;
+        assert_eq!(answer.response()["overallCode"], "OK", "{shown}");
+    }
+    let with = |request| {
+        let once = shown_to(client::grpc(request), Some("Bearer open-sesame"));
+        shown_to(once, Some("Bearer open-sesame"))
+    };
     let answer = client.call(SHOULD_RATE_LIMIT, anything(), with).await;
-    assert_eq!(answer.response()["overallCode"], "OK");
+    assert_eq!(answer.field("grpc-status"), "16", "shown twice");
     assert_eq!(health(&client, "").await, Ok(ServingStatus::Serving));
     stop(running).await;
 }
