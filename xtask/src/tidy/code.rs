@@ -31,6 +31,7 @@ const UNSAFE: &[Allowed] = &[
 const SLEEPS: &[Allowed] = &[
     Allowed { place: "/redis.rs", why: "it waits for a redis-server to listen" },
     Allowed { place: "crates/tollgate-cli/tests/it/support.rs", why: "it waits for processes" },
+    Allowed { place: "crates/tollgate-server/src/server.rs", why: "it waits before it stops" },
     Allowed { place: "bench/", why: "it measures time" },
 ];
 
