@@ -10,11 +10,12 @@ use crate::support::process::Process;
 use crate::support::server::Server;
 use crate::support::{example_with_ports, free_port, local, until_open};
 
-/// What Debian's nginx.conf has around it, with every path in a folder of ours.
+/// What Debian's nginx.conf has around it, with every path in a folder of ours, and as one process:
+/// workers would outlive a master that is killed.
 const AROUND: &str = "
 daemon off;
+master_process off;
 pid nginx.pid;
-worker_processes 1;
 events {}
 http {
     access_log off;
