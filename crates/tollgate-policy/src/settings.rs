@@ -41,7 +41,7 @@ impl Default for Settings {
 }
 
 /// The addresses of the doors.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Listen {
     /// Whether the policy has a `listen` section. If it has, a door that is not named there stays

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use http::uri::Authority;
-use http::{HeaderMap, Method, Request, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
 use hyper::body::Incoming;
 use serde_json::json;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -80,9 +80,14 @@ fn foreign(headers: &HeaderMap, has_token: bool) -> Option<&'static str> {
 fn host(headers: &HeaderMap) -> Option<Authority> {
     let mut named = headers.get_all(header::HOST).iter();
     match (named.next(), named.next()) {
-        (Some(host), None) => host.to_str().ok()?.parse().ok(),
+        // A name before an @ would be taken for the host by some, and not by us.
+        (Some(host), None) => host.to_str().ok()?.parse().ok().filter(|_| !has_user(host)),
         _ => None,
     }
+}
+
+fn has_user(host: &HeaderValue) -> bool {
+    host.as_bytes().contains(&b'@')
 }
 
 fn is_local_name(host: &str) -> bool {

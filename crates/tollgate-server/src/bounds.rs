@@ -6,6 +6,14 @@ use std::time::Duration;
 /// usually less, and then the system says so first.
 pub(crate) const CONNECTIONS_MAX: usize = 65_536;
 
+/// Connections that only the admin door may have beyond those, so that whoever takes all others
+/// does not make us look dead.
+pub(crate) const CONNECTIONS_FOR_ADMIN: usize = 256;
+
+/// Connections that have been made and not yet accepted when we stop: more than the system keeps
+/// waiting.
+pub(crate) const BACKLOG_MAX: usize = 8_192;
+
 /// A client that takes longer for its TLS handshake is cut off.
 pub(crate) const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 
@@ -17,6 +25,13 @@ pub(crate) const HEAD_BYTES_MAX: usize = 64 * 1024;
 /// The body of an HTTP request: how long it may take, and how large it may be.
 pub(crate) const BODY_MAX: Duration = Duration::from_secs(10);
 pub(crate) const BODY_BYTES_MAX: usize = 1024 * 1024;
+
+/// How long a client may leave an answer unread.
+pub(crate) const ANSWER_MAX: Duration = Duration::from_secs(30);
+
+/// Bodies that are being read at a time, over all connections: with their size, what they may take
+/// of memory. One more is refused with 503.
+pub(crate) const BODIES_MAX: usize = 1_024;
 
 /// Checks in one batch.
 pub(crate) const BATCH_MAX: usize = 1_000;
@@ -42,8 +57,8 @@ pub(crate) const DRAIN_MAX: Duration = Duration::from_secs(10);
 /// Bytes of a PEM or token file.
 pub(crate) const SECRET_FILE_BYTES_MAX: usize = 1024 * 1024;
 
-/// Bytes of a descriptor file, and files in their folder.
-pub(crate) const DESCRIPTORS_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Bytes of all descriptor files together, and files in their folder.
+pub(crate) const DESCRIPTORS_BYTES_MAX: usize = 32 * 1024 * 1024;
 pub(crate) const DESCRIPTOR_FILES_MAX: usize = 10_000;
 
 /// Bytes of one command of the Redis protocol, which is also what is held of one that has not
@@ -77,3 +92,7 @@ pub(crate) const THROTTLES_MAX: usize = 65_536;
 
 /// Bytes of the name that a client gives to its connection.
 pub(crate) const CLIENT_NAME_BYTES_MAX: usize = 256;
+
+/// Bytes of the answer to a batch. Every check is told of every limit that applies to it, so a few
+/// bytes may ask for very many.
+pub(crate) const BATCH_BYTES_MAX: usize = 8 * 1024 * 1024;

@@ -78,71 +78,67 @@ pub(crate) fn opened_by(listen: &Listen) -> Vec<(Door, Listener)> {
 /// One door with its lock: certificates and token, which are read again when their files change.
 pub(crate) struct Entrance {
     pub(crate) door: Door,
-    tls: Option<(tls::Files, ArcSwap<ServerConfig>)>,
-    token: Option<(PathBuf, ArcSwap<Token>)>,
+    files: Files,
+    lock: ArcSwap<Lock>,
+}
+
+/// Where the parts of a lock are.
+struct Files {
+    tls: Option<tls::Files>,
+    token: Option<PathBuf>,
+}
+
+/// What a door asks of whoever comes.
+pub(crate) struct Lock {
+    tls: Option<Arc<ServerConfig>>,
+    token: Option<Arc<Token>>,
 }
 
 impl Entrance {
     /// Reads what the door's lock needs; files are looked for beside `policy`. Every error is a
     /// sentence.
     pub(crate) fn new(door: Door, listener: &Listener, policy: &Path) -> Result<Self, String> {
-        let tls = listener.tls.as_ref().map(|tls| {
-            let files = tls::Files {
-                cert: beside(policy, &tls.cert),
-                key: beside(policy, &tls.key),
-                client_ca: tls.client_ca.as_ref().map(|file| beside(policy, file)),
-            };
-            let config = ArcSwap::new(files.load(door.protocols())?);
-            Ok::<_, String>((files, config))
+        let tls = listener.tls.as_ref().map(|tls| tls::Files {
+            cert: beside(policy, &tls.cert),
+            key: beside(policy, &tls.key),
+            client_ca: tls.client_ca.as_ref().map(|file| beside(policy, file)),
         });
-        let token = listener.token_file.as_ref().map(|file| {
-            let file = beside(policy, file);
-            let token = ArcSwap::from_pointee(read_token(&file)?);
-            Ok::<_, String>((file, token))
-        });
-        let (tls, token) = (tls.transpose()?, token.transpose()?);
-        let is_local = listener.address.ip().to_canonical().is_loopback();
-        let is_guarded =
-            token.is_some() || tls.as_ref().is_some_and(|(files, _)| files.client_ca.is_some());
-        let address = listener.address;
-        if !is_local && !is_guarded && door == Door::Admin {
-            return Err(format!(
-                "the admin door at {address} is open to others and asks for nothing; give it a \
-                 token_file, client certificates (tls.client_ca), or an address on loopback"
-            ));
-        }
-        if !is_local && !is_guarded {
-            tracing::warn!(%door, %address, "whoever can reach this door can spend everybody's \
-                budget; give it a token_file or client certificates (tls.client_ca)");
-        }
-        Ok(Self { door, tls, token })
+        let token = listener.token_file.as_ref().map(|file| beside(policy, file));
+        let files = Files { tls, token };
+        let lock = ArcSwap::from_pointee(files.read(door)?);
+        Ok(Self { door, files, lock })
     }
 
     /// What TLS needs, if this door speaks it.
     pub(crate) fn tls(&self) -> Option<Arc<ServerConfig>> {
-        self.tls.as_ref().map(|(_, config)| config.load_full())
+        self.lock.load().tls.clone()
     }
 
     /// What callers must show, if anything.
     pub(crate) fn token(&self) -> Option<Arc<Token>> {
-        self.token.as_ref().map(|(_, token)| token.load_full())
+        self.lock.load().token.clone()
     }
 
     /// The files of the lock.
-    pub(crate) fn files(&self) -> Vec<PathBuf> {
-        let tls = self.tls.iter().flat_map(|(files, _)| files.paths());
-        tls.chain(self.token.iter().map(|(file, _)| file)).cloned().collect()
+    pub(crate) fn files(&self) -> impl Iterator<Item = &PathBuf> {
+        self.files.tls.iter().flat_map(tls::Files::paths).chain(&self.files.token)
     }
 
-    /// Reads the files again. What cannot be used changes nothing.
-    pub(crate) fn reload(&self) -> Result<(), String> {
-        if let Some((files, config)) = &self.tls {
-            config.store(files.load(self.door.protocols())?);
-        }
-        if let Some((file, token)) = &self.token {
-            token.store(Arc::new(read_token(file)?));
-        }
-        Ok(())
+    /// Reads the files again. What is read is for [`Entrance::change_lock`].
+    pub(crate) fn read_again(&self) -> Result<Lock, String> {
+        self.files.read(self.door)
+    }
+
+    pub(crate) fn change_lock(&self, lock: Lock) {
+        self.lock.store(Arc::new(lock));
+    }
+}
+
+impl Files {
+    fn read(&self, door: Door) -> Result<Lock, String> {
+        let tls = self.tls.as_ref().map(|files| files.load(door.protocols())).transpose()?;
+        let token = self.token.as_ref().map(|file| read_token(file)).transpose()?;
+        Ok(Lock { tls, token: token.map(Arc::new) })
     }
 }
 

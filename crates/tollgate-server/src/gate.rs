@@ -1,11 +1,12 @@
 //! What all doors share.
 
-use std::hash::{BuildHasher, Hash, Hasher, RandomState};
+use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::{Mutex, PoisonError};
 
 use tokio::sync::{mpsc, oneshot};
-use tollgate::{Keys, Limiter};
+use tollgate::Limiter;
 
+use crate::http1::Bodies;
 use crate::leases::Leases;
 use crate::reload;
 use crate::resp::Throttles;
@@ -19,6 +20,7 @@ pub(crate) struct Gate {
     pub(crate) stages: Stages,
     pub(crate) throttles: Throttles,
     pub(crate) policy_status: PolicyStatus,
+    pub(crate) bodies: Bodies,
     reloads: mpsc::Sender<reload::Request>,
     /// Spreads waits: no two clients are told the same one.
     spread: RandomState,
@@ -34,27 +36,26 @@ impl Gate {
             stages: Stages::new(),
             throttles: Throttles::default(),
             policy_status: PolicyStatus::default(),
+            bodies: Bodies::default(),
             reloads,
             spread: RandomState::new(),
         };
         (gate, requests)
     }
 
-    /// A number that belongs to whoever is counted under `keys`, as long as this process lives.
-    pub(crate) fn spread(&self, keys: &Keys) -> u64 {
-        let mut hasher = self.spread.build_hasher();
-        keys.iter().for_each(|key| key.hash(&mut hasher));
-        hasher.finish()
+    /// A number that belongs to `client` as long as this process lives.
+    pub(crate) fn spread(&self, client: impl Hash) -> u64 {
+        self.spread.hash_one(client)
     }
 
     /// Has the policy loaded anew, and waits for what comes of it.
     pub(crate) async fn reload(&self) -> reload::Outcome {
         let (request, outcome) = oneshot::channel();
-        let sent = self.reloads.send(request).await;
-        match (sent, outcome.await) {
-            (Ok(()), Ok(outcome)) => outcome,
-            _ => Err("the server is stopping".to_owned()),
+        let stopping = "the server is stopping";
+        if self.reloads.send(request).await.is_err() {
+            return Err(stopping.to_owned());
         }
+        outcome.await.unwrap_or_else(|_| Err(stopping.to_owned()))
     }
 }
 

@@ -12,12 +12,13 @@ use serde::Deserialize;
 use serde_json::json;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use self::object::Object;
 use crate::connection::Visitor;
 use crate::envoy_json;
+use crate::gate::Gate;
 use crate::http1::{self, Answer};
 
 pub use check::read_checks;
+pub(crate) use object::Object;
 
 /// What this door answers, for people and programs who want to know.
 const OPENAPI: &str = include_str!("http/openapi.json");
@@ -40,23 +41,25 @@ async fn answer(request: Request<Incoming>, visitor: Arc<Visitor>) -> Answer {
     let gate = &visitor.gate;
     match path {
         "/v1/check" if is_get => check::by_query(request.uri().query().unwrap_or_default(), gate),
-        "/v1/check" if is_post => with_body(request, |body| check::by_body(body, gate)).await,
+        "/v1/check" if is_post => with_body(request, gate, |body| check::by_body(body, gate)).await,
         "/v1/check" => http1::wrong_method("GET, HEAD, POST"),
-        "/v1/check/batch" if is_post => with_body(request, |body| check::batch(body, gate)).await,
+        "/v1/check/batch" if is_post => {
+            with_body(request, gate, |body| check::batch(body, gate)).await
+        }
         "/v1/release" if is_post => {
-            with_lease(request, |lease| {
+            with_lease(request, gate, |lease| {
                 gate.leases.release(lease, &gate.limiter).then_some(json!({"released": true}))
             })
             .await
         }
         "/v1/renew" if is_post => {
-            with_lease(request, |lease| {
+            with_lease(request, gate, |lease| {
                 gate.leases.renew(lease, &gate.limiter).then_some(json!({"renewed": true}))
             })
             .await
         }
         "/json" if is_post => {
-            with_body(request, |body| {
+            with_body(request, gate, |body| {
                 let (status, answer) = envoy_json::answer(body, gate);
                 http1::json(status, answer)
             })
@@ -65,7 +68,7 @@ async fn answer(request: Request<Incoming>, visitor: Arc<Visitor>) -> Answer {
         "/v1/check/batch" | "/v1/release" | "/v1/renew" | "/json" => http1::wrong_method("POST"),
         "/openapi.json" if is_get => http1::json(StatusCode::OK, OPENAPI),
         "/openapi.json" => http1::wrong_method("GET, HEAD"),
-        path if path.starts_with(forward_auth::PATH) => forward_auth::answer(&request, &visitor),
+        path if forward_auth::is_asked(path) => forward_auth::answer(&request, &visitor),
         _ => {
             let sentence = format!("there is no {path} here; /openapi.json lists what there is");
             http1::problem(StatusCode::NOT_FOUND, &sentence)
@@ -73,8 +76,12 @@ async fn answer(request: Request<Incoming>, visitor: Arc<Visitor>) -> Answer {
     }
 }
 
-async fn with_body(request: Request<Incoming>, answer: impl FnOnce(&[u8]) -> Answer) -> Answer {
-    match http1::body(request).await {
+async fn with_body(
+    request: Request<Incoming>,
+    gate: &Gate,
+    answer: impl FnOnce(&[u8]) -> Answer,
+) -> Answer {
+    match http1::body(request, gate).await {
         Ok(body) => answer(&body),
         Err(refusal) => refusal,
     }
@@ -89,9 +96,10 @@ struct LeaseBody {
 
 async fn with_lease(
     request: Request<Incoming>,
+    gate: &Gate,
     act: impl FnOnce(&str) -> Option<serde_json::Value>,
 ) -> Answer {
-    with_body(request, |body| match serde_json::from_slice::<Object<LeaseBody>>(body) {
+    with_body(request, gate, |body| match serde_json::from_slice::<Object<LeaseBody>>(body) {
         Ok(Object(LeaseBody { lease })) => match act(&lease) {
             Some(done) => http1::json(StatusCode::OK, done.to_string()),
             None => {

@@ -4,9 +4,10 @@ use std::convert::Infallible;
 use std::error::Error;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
-use http::{HeaderValue, Request, Response, StatusCode, header};
+use http::{HeaderValue, Request, Response, StatusCode, Version, header};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Body, Incoming};
 use hyper::server::conn::http1;
@@ -15,8 +16,10 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 
-use crate::bounds::{BODY_BYTES_MAX, BODY_MAX, HEAD_BYTES_MAX, HEAD_MAX};
+use crate::bounds::{ANSWER_MAX, BODIES_MAX, BODY_BYTES_MAX, BODY_MAX, HEAD_BYTES_MAX, HEAD_MAX};
 use crate::connection::Visitor;
+use crate::gate::Gate;
+use crate::impatient::Impatient;
 
 pub(crate) type Answer = Response<Full<Bytes>>;
 
@@ -30,10 +33,14 @@ where
     let mut drain = visitor.gate.stages.watch();
     let visitor = Arc::new(visitor);
     let service = service_fn(|request| {
+        let misdirected = misdirected(&request);
         let answered = answer(request, Arc::clone(&visitor));
         let is_ready = visitor.gate.stages.is_ready();
         async move {
-            let answer = answered.await;
+            let answer = match misdirected {
+                None => answered.await,
+                Some(why) => closing(problem(StatusCode::BAD_REQUEST, why)),
+            };
             // Whoever is told so before we close does not send into a closed connection.
             Ok::<_, Infallible>(if is_ready { answer } else { closing(answer) })
         }
@@ -42,9 +49,8 @@ where
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_MAX)
         .max_buf_size(HEAD_BYTES_MAX)
-        .pipeline_flush(true)
         .half_close(true)
-        .serve_connection(TokioIo::new(stream), service);
+        .serve_connection(TokioIo::new(Impatient::new(stream, ANSWER_MAX)), service);
     let mut connection = pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
@@ -58,8 +64,24 @@ where
     }
 }
 
+/// What is wrong with whom a request is for: it must name one host, and only one.
+fn misdirected<B>(request: &Request<B>) -> Option<&'static str> {
+    let mut hosts = request.headers().get_all(header::HOST).iter();
+    match (hosts.next(), hosts.next()) {
+        (None, _) if request.version() == Version::HTTP_10 => None,
+        (None, _) => Some("the request has no Host"),
+        (Some(_), Some(_)) => Some("the request has several Hosts"),
+        (Some(host), None) => {
+            let named = request.uri().authority();
+            let is_other = named
+                .is_some_and(|it| !it.as_str().as_bytes().eq_ignore_ascii_case(host.as_bytes()));
+            is_other.then_some("the request is for one host and its Host is another")
+        }
+    }
+}
+
 /// The whole body of a request, or the answer to one whose body is not to be had.
-pub(crate) async fn body(request: Request<Incoming>) -> Result<Bytes, Answer> {
+pub(crate) async fn body(request: Request<Incoming>, gate: &Gate) -> Result<Bytes, Answer> {
     let too_large = || {
         let most = format!("a body may have {BODY_BYTES_MAX} bytes");
         closing(problem(StatusCode::PAYLOAD_TOO_LARGE, &most))
@@ -68,6 +90,10 @@ pub(crate) async fn body(request: Request<Incoming>) -> Result<Bytes, Answer> {
     if body.size_hint().lower() > BODY_BYTES_MAX as u64 {
         return Err(too_large());
     }
+    let Some(_place) = gate.bodies.place() else {
+        let sentence = "too many requests are being read; try again";
+        return Err(closing(problem(StatusCode::SERVICE_UNAVAILABLE, sentence)));
+    };
     let collected = timeout(BODY_MAX, Limited::new(body, BODY_BYTES_MAX).collect()).await;
     match collected {
         Ok(Ok(body)) => Ok(body.to_bytes()),
@@ -79,6 +105,26 @@ pub(crate) async fn body(request: Request<Incoming>) -> Result<Bytes, Answer> {
         Err(_) => {
             Err(closing(problem(StatusCode::REQUEST_TIMEOUT, "the body took too long to arrive")))
         }
+    }
+}
+
+/// Counts the bodies that are being read.
+#[derive(Debug, Default)]
+pub(crate) struct Bodies(AtomicUsize);
+
+/// One of the bodies that may be read at a time.
+pub(crate) struct Place<'b>(&'b Bodies);
+
+impl Bodies {
+    fn place(&self) -> Option<Place<'_>> {
+        let place = Place(self);
+        (self.0.fetch_add(1, Ordering::Relaxed) < BODIES_MAX).then_some(place)
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -125,12 +171,7 @@ pub(crate) fn answer(
 /// The answer to a request that does not show what its door asks for; none if it does.
 pub(crate) fn unauthorized<B>(request: &Request<B>, visitor: &Visitor) -> Option<Answer> {
     let token = visitor.entrance.token()?;
-    let shown = request.headers().get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
-    let shown = shown.and_then(|value| {
-        let (scheme, rest) = value.split_at_checked(b"Bearer ".len())?;
-        scheme.eq_ignore_ascii_case(b"Bearer ").then(|| rest.trim_ascii())
-    });
-    if shown.is_some_and(|shown| token.matches(shown)) {
+    if token.is_shown(request.headers()) {
         return None;
     }
     let sentence = "this door wants `Authorization: Bearer …` with its token";

@@ -68,19 +68,20 @@ impl Leases {
         let now = limiter.now();
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(kept) = held.leases.get_mut(&name) else { return false };
-        let renewed = limiter.renew(&kept.lease);
-        if renewed {
-            kept.ends_at = now.plus(kept.lease.length());
-        }
-        renewed
+        // If one of several slots has ended the others go on, and can still be released.
+        kept.ends_at = now.plus(kept.lease.length());
+        limiter.renew(&kept.lease)
     }
 }
 
 impl Held {
     fn forget_ended(&mut self, now: Timestamp) {
-        while let Some(Reverse((at, name))) = self.ends.peek().copied()
-            && at < now
-        {
+        // Each lease that comes makes two go, so that nobody waits for all that have ended.
+        for _ in 0..2 {
+            let Some(&Reverse((at, name))) = self.ends.peek() else { break };
+            if at >= now {
+                break;
+            }
             self.ends.pop();
             match self.leases.get(&name).map(|kept| kept.ends_at) {
                 Some(ends_at) if ends_at < now => drop(self.leases.remove(&name)),

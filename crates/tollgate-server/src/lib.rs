@@ -24,6 +24,7 @@ mod gate;
 mod grpc;
 mod http;
 mod http1;
+mod impatient;
 mod leases;
 pub mod policy_file;
 mod reload;

@@ -97,10 +97,11 @@ fn read_descriptors(
         return Err(unreadable(&folder, why));
     }
     files.sort();
-    let mut texts = Vec::new();
+    files.iter().for_each(|file| look.note(file));
+    let (mut texts, mut room) = (Vec::new(), DESCRIPTORS_BYTES_MAX);
     for file in files {
-        look.note(&file);
-        let text = text_of(&file, DESCRIPTORS_BYTES_MAX).map_err(|why| unreadable(&file, why))?;
+        let text = text_of(&file, room).map_err(|why| unreadable(&file, why))?;
+        room -= text.len();
         texts.push((file.display().to_string(), text));
     }
     let texts: Vec<(&str, &str)> = texts.iter().map(|(name, text)| (&**name, &**text)).collect();

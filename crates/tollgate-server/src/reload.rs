@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::spawn_blocking;
-use tokio::time::interval;
+use tokio::time::{MissedTickBehavior, interval};
 use tollgate::envoy::Descriptors;
-use tollgate::{Limiter, Policy};
+use tollgate::{Limiter, Policy, Settings};
 
 use crate::bounds::LOOK_EVERY;
-use crate::door::Entrance;
+use crate::door::{Entrance, Lock};
 use crate::gate::Gate;
 use crate::policy_file::{self, Loaded};
 use crate::server::Source;
@@ -27,7 +27,9 @@ pub(crate) type Request = oneshot::Sender<Outcome>;
 pub(crate) struct Reloader {
     source: Source,
     /// What was read last, for the policy in force or an attempt at another, as it looked then.
-    read: Look,
+    read: Arc<Look>,
+    /// What cannot change while we run.
+    at_start: Arc<Settings>,
     entrances: Vec<Arc<Entrance>>,
     requests: mpsc::Receiver<Request>,
     gate: Arc<Gate>,
@@ -42,23 +44,26 @@ impl Reloader {
         gate: Arc<Gate>,
     ) -> Self {
         note_locks(&entrances, &mut read);
-        Self { source, read, entrances, requests, gate }
+        let at_start = Arc::new(gate.limiter.with_policy(|policy| policy.settings().clone()));
+        Self { source, read: Arc::new(read), at_start, entrances, requests, gate }
     }
 
     /// Goes on until it is aborted.
     pub(crate) async fn run(mut self) {
         let mut ticks = interval(LOOK_EVERY);
-        let mut before = self.read.again();
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut before = None;
         loop {
             tokio::select! {
                 _ = ticks.tick() => {
-                    let now = self.read.again();
+                    let read = Arc::clone(&self.read);
+                    let Some(now) = apart(move || read.again()).await else { continue };
                     // A file that is being written looks different every time.
-                    if now != self.read && now == before {
+                    if now != *self.read && before.as_ref() == Some(&now) {
                         // What came of it is logged.
                         let _ = self.reload().await;
                     }
-                    before = now;
+                    before = Some(now);
                 }
                 Some(request) = self.requests.recv() => {
                     // Whoever asked may have gone.
@@ -68,39 +73,63 @@ impl Reloader {
         }
     }
 
+    /// Reads everything again, and puts it in force if nothing in it is wrong.
     async fn reload(&mut self) -> Outcome {
-        let mut read = Look::default();
-        note_locks(&self.entrances, &mut read);
-        for entrance in &self.entrances {
-            if let Err(why) = entrance.reload() {
-                tracing::error!(door = %entrance.door, %why, "certificates or token stay as they were");
-            }
-        }
-        let Source::File(path) = &self.source else { return Ok(()) };
-        let path = path.clone();
-        // A file of a million tenants takes seconds; connections are accepted meanwhile.
-        let reading = spawn_blocking(move || (policy_file::read_noting(&path, &mut read), read));
-        let (loaded, read) = reading.await.map_err(|error| error.to_string())?;
-        self.read = read;
-        let loaded = loaded.map_err(|error| error.to_string());
-        let outcome = loaded.and_then(|loaded| put_in_force(&self.gate.limiter, loaded));
+        let (source, entrances) = (self.source.clone(), self.entrances.clone());
+        let (gate, at_start) = (Arc::clone(&self.gate), Arc::clone(&self.at_start));
+        let reloaded = apart(move || {
+            let mut read = Look::default();
+            note_locks(&entrances, &mut read);
+            let outcome = reload(&source, &entrances, &gate.limiter, &at_start, &mut read);
+            (outcome, read)
+        });
+        let Some((outcome, read)) = reloaded.await else {
+            return Err("loading the policy ended in a bug of ours".to_owned());
+        };
+        self.read = Arc::new(read);
         self.gate.policy_status.note(&outcome);
         match &outcome {
             Ok(()) => tracing::info!("policy loaded anew"),
-            Err(mistakes) => tracing::error!(%mistakes, "the policy stays as it was"),
+            Err(mistakes) => tracing::error!(%mistakes, "everything stays as it was"),
         }
         outcome
     }
 }
 
-/// Puts everything that was loaded in force. Nothing of it can be wrong any more, but there may be
-/// too much of it.
-fn put_in_force(limiter: &Limiter, loaded: Loaded) -> Outcome {
-    let Loaded { policy, descriptors } = loaded;
-    warn(&policy, &descriptors);
-    let settings = policy.settings().descriptors.clone().unwrap_or_default();
-    limiter.replace_policy(policy).map_err(|error| error.to_string())?;
-    limiter.replace_descriptors(descriptors, &settings).map_err(|error| error.to_string())
+/// Does work with files on a thread of its own: a file of a million tenants takes seconds, a file
+/// system that hangs takes for ever, and connections are accepted meanwhile.
+async fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    spawn_blocking(work).await.ok()
+}
+
+fn reload(
+    source: &Source,
+    entrances: &[Arc<Entrance>],
+    limiter: &Limiter,
+    at_start: &Settings,
+    read: &mut Look,
+) -> Outcome {
+    let locks: Vec<Result<Lock, String>> =
+        entrances.iter().map(|entrance| entrance.read_again()).collect();
+    let loaded = match source {
+        Source::Quickstart => None,
+        Source::File(path) => Some(policy_file::read_noting(path, read)),
+    };
+    let mut wrong: Vec<String> = Vec::new();
+    wrong.extend(loaded.iter().filter_map(|it| it.as_ref().err()).map(ToString::to_string));
+    wrong.extend(locks.iter().filter_map(|it| it.as_ref().err().cloned()));
+    if !wrong.is_empty() {
+        return Err(wrong.join("\n"));
+    }
+    if let Some(Ok(Loaded { policy, descriptors })) = loaded {
+        warn(&policy, &descriptors);
+        warn_of_changes(at_start, policy.settings());
+        limiter.replace_all(policy, descriptors).map_err(|error| error.to_string())?;
+    }
+    for (entrance, lock) in entrances.iter().zip(locks.into_iter().flatten()) {
+        entrance.change_lock(lock);
+    }
+    Ok(())
 }
 
 /// Logs what is allowed and probably not meant.
@@ -110,9 +139,19 @@ pub(crate) fn warn(policy: &Policy, descriptors: &Descriptors) {
     }
 }
 
+fn warn_of_changes(at_start: &Settings, now: &Settings) {
+    for (name, is_other) in
+        [("listen", at_start.listen != now.listen), ("store", at_start.store != now.store)]
+    {
+        if is_other {
+            tracing::warn!("`{name}` is read at the start only; restart for it to change");
+        }
+    }
+}
+
 /// Notes what the files of the doors' locks look like.
 fn note_locks(entrances: &[Arc<Entrance>], look: &mut Look) {
     for file in entrances.iter().flat_map(|entrance| entrance.files()) {
-        look.note(&file);
+        look.note(file);
     }
 }

@@ -2,6 +2,7 @@
 
 use std::error;
 use std::fmt;
+use std::future::ready;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -16,7 +17,7 @@ use tollgate::envoy::Descriptors;
 use tollgate::snapshot::{Keeper, Restored};
 use tollgate::{Clock, Limiter, MemoryStore, Policy, Store};
 
-use crate::bounds::{ACCEPT_PAUSE, UNREADY_BEFORE_DRAIN};
+use crate::bounds::{ACCEPT_PAUSE, BACKLOG_MAX, UNREADY_BEFORE_DRAIN};
 use crate::door::{self, Door, Entrance};
 use crate::gate::Gate;
 use crate::policy_file::{self, Loaded, beside};
@@ -71,10 +72,9 @@ impl Server {
         let open = open_doors(&policy, &path)?;
         let (store, keeper) = store(&policy, &path)?;
         let settings = policy.settings().descriptors.clone().unwrap_or_default();
-        let limiter = Limiter::new(policy, store).map_err(|error| StartError::new(&error))?;
-        limiter
-            .replace_descriptors(descriptors, &settings)
-            .map_err(|error| StartError::new(&error))?;
+        let too_many = |error: tollgate::TooManyLimits| StartError::new(&error);
+        let limiter = Limiter::new(policy, store).map_err(too_many)?;
+        limiter.replace_descriptors(descriptors, &settings).map_err(too_many)?;
         let (gate, requests) = Gate::new(limiter);
         let gate = Arc::new(gate);
         let entrances = open.iter().map(|open| Arc::clone(&open.entrance)).collect();
@@ -97,6 +97,8 @@ impl Server {
         // The last requests are charged too, so the last snapshot is saved after them.
         let keeper = self.keeper.take();
         runtime.block_on(self.serve(workers, stop)).map_err(cannot)?;
+        // A file that takes for ever to be read is not waited for.
+        runtime.shutdown_background();
         ending.wait();
         drop(keeper);
         tracing::info!("stopped");
@@ -155,9 +157,8 @@ async fn accept(
     loop {
         let accepted = tokio::select! {
             biased;
+            () = drain.started() => break,
             accepted = listener.accept() => accepted,
-            // Whoever got through before now is still served.
-            () = drain.started() => return,
         };
         let failed = match accepted {
             Ok((stream, peer)) => {
@@ -182,10 +183,22 @@ async fn accept(
         }
         is_pressed = failed.is_some();
     }
+    // Whoever got through before now is still served.
+    for _ in 0..BACKLOG_MAX {
+        tokio::select! {
+            biased;
+            Ok((stream, peer)) = listener.accept() => {
+                if let Ok(stream) = stream.into_std() {
+                    workers.hand_over(stream, peer, Arc::clone(&entrance));
+                }
+            }
+            () = ready(()) => break,
+        }
+    }
 }
 
 /// Returns when the process is told to stop.
-async fn signalled(gate: &Gate) -> io::Result<()> {
+async fn signalled(gate: &Arc<Gate>) -> io::Result<()> {
     use tokio::signal::unix::{SignalKind, signal};
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -195,8 +208,9 @@ async fn signalled(gate: &Gate) -> io::Result<()> {
             _ = terminate.recv() => return Ok(()),
             _ = interrupt.recv() => return Ok(()),
             _ = hang_up.recv() => {
-                // What came of it is logged by the reloader.
-                let _ = gate.reload().await;
+                let gate = Arc::clone(gate);
+                // What comes of it is logged by the reloader, and other signals are heard meanwhile.
+                tokio::spawn(async move { gate.reload().await });
             }
         }
     }
@@ -210,6 +224,9 @@ fn quickstart() -> Loaded {
 }
 
 fn open_doors(policy: &Policy, path: &Path) -> Result<Vec<Open>, StartError> {
+    if let Some(gateway) = &policy.settings().listen.gateway {
+        tracing::warn!("there is no gateway yet: {} stays closed", gateway.address);
+    }
     let open = |(door, listener): (Door, tollgate::Listener)| {
         let entrance = Entrance::new(door, &listener, path).map_err(StartError)?;
         let cannot = |error| {

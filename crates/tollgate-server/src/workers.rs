@@ -16,9 +16,9 @@ use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::bounds::{CONNECTIONS_MAX, DRAIN_MAX};
+use crate::bounds::{CONNECTIONS_FOR_ADMIN, CONNECTIONS_MAX, DRAIN_MAX};
 use crate::connection;
-use crate::door::Entrance;
+use crate::door::{Door, Entrance};
 use crate::gate::Gate;
 
 /// The threads, and how to reach them. When this is dropped no more connections come.
@@ -83,7 +83,8 @@ impl Workers {
         entrance: Arc<Entrance>,
     ) -> bool {
         let load = |worker: &Worker| worker.connections.load(Ordering::Relaxed);
-        if self.0.iter().map(load).sum::<usize>() >= CONNECTIONS_MAX {
+        let reserved = if entrance.door == Door::Admin { CONNECTIONS_FOR_ADMIN } else { 0 };
+        if self.0.iter().map(load).sum::<usize>() >= CONNECTIONS_MAX + reserved {
             return false;
         }
         let worker = self.0.iter().min_by_key(|worker| load(worker)).expect("there is a thread");

@@ -34,6 +34,7 @@ use tollgate_store::TooManyLimits;
 
 pub use tollgate_policy::{DescriptorSettings, Descriptors, Unit};
 
+use crate::Policy;
 use crate::bounds::{DESCRIPTORS_MAX, ENTRIES_MAX};
 use crate::limiter::Limiter;
 
@@ -173,7 +174,21 @@ impl Limiter {
         descriptors: Descriptors,
         settings: &DescriptorSettings,
     ) -> Result<(), TooManyLimits> {
-        self.envoy().replace(self.store(), descriptors, settings)
+        self.envoy().put_in_force(Engine::prepare(self.store(), descriptors, settings)?);
+        Ok(())
+    }
+
+    /// Puts another policy and the descriptors that belong to it in force, or neither.
+    pub fn replace_all(
+        &self,
+        policy: Policy,
+        descriptors: Descriptors,
+    ) -> Result<(), TooManyLimits> {
+        let settings = policy.settings().descriptors.clone().unwrap_or_default();
+        let prepared = Engine::prepare(self.store(), descriptors, &settings)?;
+        self.replace_policy(policy)?;
+        self.envoy().put_in_force(prepared);
+        Ok(())
     }
 }
 

@@ -324,3 +324,43 @@ fn pages_of_other_sites_cannot_speak_for_the_operator() {
     let health = http::get(address, "/healthz", &[("Host", "evil.example")]);
     assert_eq!(health.status, 200, "a probe asks under any name");
 }
+
+#[test]
+fn a_server_that_can_open_nothing_more_still_stops() {
+    let folder = Folder::new();
+    let policy = folder.write("policy.yaml", &policy("api", 5));
+    let server = Server::spawn_under("ulimit -n 48", Path::new(&policy));
+    let address = server.address("http");
+    // More than it can take: the rest wait to be accepted, and it is told so again and again.
+    let held: Vec<Connection<_>> = (0..80).map(|_| Connection::open(address)).collect();
+    server.says("cannot take a connection");
+    server.process.signal("TERM");
+    let mut process = server.process;
+    assert_eq!(process.ended().code(), Some(0));
+    drop(held);
+}
+
+#[test]
+fn a_file_that_takes_for_ever_to_be_read_is_not_waited_for() {
+    let folder = Folder::new();
+    let server = start(&folder, &policy("api", 5));
+    // Whoever opens a pipe waits for somebody to write to it.
+    fs::remove_file(folder.path("policy.yaml")).expect("the folder is ours");
+    let pipe = folder.path("policy.yaml");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo is there");
+    assert!(made.success());
+    server.process.signal("HUP");
+    assert_eq!(server.get("http", "/v1/check?cost=0").status, 200);
+    server.process.signal("TERM");
+    let mut process = server.process;
+    assert_eq!(process.ended().code(), Some(0));
+}
+
+#[test]
+fn a_change_of_what_is_read_at_the_start_only_is_told() {
+    let folder = Folder::new();
+    let server = start(&folder, &policy("api", 5));
+    let other = policy("api", 5).replace("http: 127.0.0.1:0", "http: 127.0.0.1:1");
+    replace(&folder, "policy.yaml", &other);
+    server.says("`listen` is read at the start only");
+}

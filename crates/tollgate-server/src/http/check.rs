@@ -12,7 +12,7 @@ use tollgate::http::{fields, json, query, status};
 use tollgate::{Cost, Keys, Request};
 
 use super::object::Object;
-use crate::bounds::{ATTRIBUTES_MAX, BATCH_MAX};
+use crate::bounds::{ATTRIBUTES_MAX, BATCH_BYTES_MAX, BATCH_MAX};
 use crate::gate::Gate;
 use crate::http1::{self, Answer};
 
@@ -74,6 +74,13 @@ pub(super) fn batch(body: &[u8], gate: &Gate) -> Answer {
         let sentence = format!("there are {} checks in it; {BATCH_MAX} may be", checks.len());
         return http1::problem(StatusCode::PAYLOAD_TOO_LARGE, &sentence);
     }
+    if is_long(&checks, gate) {
+        let sentence = format!(
+            "the answer would have more than {BATCH_BYTES_MAX} bytes, since so many limits apply; \
+             nothing was decided, ask in smaller batches"
+        );
+        return http1::problem(StatusCode::PAYLOAD_TOO_LARGE, &sentence);
+    }
     let mut keys = Keys::default();
     let mut body = vec![b'['];
     for (number, Object(check)) in checks.iter().enumerate() {
@@ -84,6 +91,20 @@ pub(super) fn batch(body: &[u8], gate: &Gate) -> Answer {
     }
     body.push(b']');
     http1::json(StatusCode::OK, body)
+}
+
+/// What is said of one limit at most, beside its key; of a check itself it is less.
+const LIMIT_BYTES: usize = 350;
+
+/// Whether more would be said of these checks than an answer may hold. Looked at before anything is
+/// charged: a caller who gets no answer must not have paid.
+fn is_long(checks: &[Object<Check<'_>>], gate: &Gate) -> bool {
+    let mut bytes = 0;
+    checks.iter().any(|Object(check)| {
+        let keys = check.ask(|request| gate.limiter.keys(request));
+        bytes += LIMIT_BYTES + keys.iter().map(|key| LIMIT_BYTES + key.len()).sum::<usize>();
+        bytes > BATCH_BYTES_MAX
+    })
 }
 
 impl<'a> Check<'a> {
@@ -114,16 +135,25 @@ impl<'a> Check<'a> {
         let mut body = Vec::with_capacity(512);
         let verdict = self.decide(gate, &mut keys, &mut body);
         let mut answer = http1::json(status(&verdict), body);
-        fields::insert(answer.headers_mut(), &verdict, gate.limiter.now(), gate.spread(&keys));
+        fields::insert(
+            answer.headers_mut(),
+            &verdict,
+            gate.limiter.now(),
+            gate.spread(&self.attributes.0),
+        );
         answer
+    }
+
+    /// Asks what `question` asks of a request.
+    fn ask<T>(&self, question: impl FnOnce(&Request<'_>) -> T) -> T {
+        let attributes: SmallVec<[(&str, &[u8]); 8]> =
+            self.attributes.0.iter().map(|(name, value)| (&**name, &**value)).collect();
+        question(&Request { cost: self.cost.0, ..Request::new(&attributes) })
     }
 
     /// Decides, and writes the verdict to the end of `body`.
     fn decide(&self, gate: &Gate, keys: &mut Keys, body: &mut Vec<u8>) -> tollgate::Verdict {
-        let attributes: SmallVec<[(&str, &[u8]); 8]> =
-            self.attributes.0.iter().map(|(name, value)| (&**name, &**value)).collect();
-        let request = Request { cost: self.cost.0, ..Request::new(&attributes) };
-        let mut verdict = gate.limiter.check_showing(&request, keys);
+        let mut verdict = self.ask(|request| gate.limiter.check_showing(request, keys));
         let lease = verdict.take_lease().map(|lease| gate.leases.keep(lease, &gate.limiter));
         json::write(body, &verdict, keys, lease.as_deref());
         verdict

@@ -6,16 +6,22 @@
 
 use std::net::IpAddr;
 
-use http::header::HOST;
-use http::{HeaderMap, Request, StatusCode};
+use http::header::{CONTENT_TYPE, HOST};
+use http::{HeaderMap, Request, Response, StatusCode};
 use tollgate::http::{Sent, client, extract, fields, path, problem, query, status};
-use tollgate::{ClientIp, End, Keys, Missing};
+use tollgate::{ClientIp, End, Missing, Ruling};
 
 use crate::connection::Visitor;
 use crate::http1::{self, Answer};
 
-/// Where proxies ask.
-pub(super) const PATH: &str = "/v1/forward-auth";
+/// Where proxies ask; Envoy puts the request's own path behind it.
+const PATH: &str = "/v1/forward-auth";
+
+/// Whether a path is for proxies.
+pub(super) fn is_asked(path: &str) -> bool {
+    let behind = path.strip_prefix(PATH);
+    behind.is_some_and(|behind| behind.is_empty() || behind.starts_with('/'))
+}
 
 /// What the proxy is about to let through.
 struct Forwarded<'r> {
@@ -60,20 +66,26 @@ fn decide<B>(request: &Request<B>, visitor: &Visitor) -> Result<Answer, String> 
         end: End::Unknown,
         ..tollgate::Request::new(&attributes)
     };
-    let mut keys = Keys::default();
-    let verdict = pinned.check_showing(&request_for_us, &mut keys);
+    let verdict = pinned.check(&request_for_us);
     let mut answer = if verdict.is_allowed() {
         http1::answer(StatusCode::OK, "text/plain", "")
     } else {
         let form = problem::Form::preferred(request.headers());
         let mut body = Vec::with_capacity(512);
         problem::write(&mut body, &verdict, form);
-        let status = deny_status.unwrap_or(status(&verdict));
-        let mut answer = http1::answer(status, "", body);
-        answer.headers_mut().insert(http::header::CONTENT_TYPE, form.content_type());
+        let mut answer = Response::new(body.into());
+        // A proxy that is told of our own trouble must not take it for the client's.
+        let wanted = deny_status.filter(|_| verdict.ruling() == Ruling::Denied);
+        *answer.status_mut() = wanted.unwrap_or(status(&verdict));
+        answer.headers_mut().insert(CONTENT_TYPE, form.content_type());
         answer
     };
-    fields::insert(answer.headers_mut(), &verdict, gate.limiter.now(), gate.spread(&keys));
+    fields::insert(
+        answer.headers_mut(),
+        &verdict,
+        gate.limiter.now(),
+        gate.spread(forwarded.client_ip),
+    );
     Ok(answer)
 }
 
@@ -93,7 +105,7 @@ impl<'r> Forwarded<'r> {
             ));
         }
         let headers = request.headers();
-        if one(headers, client::X_FORWARDED_FOR.as_str(), true)?.is_none() {
+        if !headers.contains_key(client::X_FORWARDED_FOR) {
             return Err(missing("X-Forwarded-For"));
         }
         let client_ip =
@@ -101,14 +113,14 @@ impl<'r> Forwarded<'r> {
         let appended = request.uri().path_and_query().map_or("", |it| it.as_str());
         let appended = appended.strip_prefix(PATH).filter(|uri| uri.starts_with('/'));
         if let Some(uri) = appended {
-            let host = one(headers, HOST.as_str(), false)?.ok_or_else(|| missing("Host"))?;
-            return Ok(Self { method: request.method().as_str(), uri, host, client_ip });
+            let (method, host) = (request.method().as_str(), single(headers, HOST.as_str())?);
+            return Ok(Self { method, uri, host, client_ip });
         }
-        let told = |name| one(headers, name, false)?.ok_or_else(|| missing(name));
         Ok(Self {
-            method: told("X-Forwarded-Method")?,
-            uri: told("X-Forwarded-Uri")?,
-            host: told("X-Forwarded-Host")?,
+            method: single(headers, "X-Forwarded-Method")?,
+            // A comma may be part of it.
+            uri: told(headers, "X-Forwarded-Uri")?,
+            host: single(headers, "X-Forwarded-Host")?,
             client_ip,
         })
     }
@@ -118,17 +130,27 @@ fn missing(name: &str) -> String {
     format!("the proxy must say {name}; docs/proxies.md shows how")
 }
 
-/// The value of a field; of one that may come in several lines the first.
-fn one<'h>(headers: &'h HeaderMap, name: &str, several: bool) -> Result<Option<&'h str>, String> {
+/// The value of a field that must be there, once.
+fn told<'h>(headers: &'h HeaderMap, name: &str) -> Result<&'h str, String> {
     let mut values = headers.get_all(name).iter();
-    let Some(value) = values.next() else { return Ok(None) };
-    if values.next().is_some() && !several {
+    let value = values.next().ok_or_else(|| missing(name))?;
+    if values.next().is_some() {
         return Err(format!("{name} is sent more than once"));
     }
-    value.to_str().map(Some).map_err(|_| format!("{name} is not text"))
+    value.to_str().map_err(|_| format!("{name} is not text"))
 }
 
-/// What the proxy wants denials to be, if it cannot pass on a 429.
+/// The same of a field whose value has no comma: where there is one, a proxy has joined what a
+/// client sent with what it says itself, and nobody knows which is which.
+fn single<'h>(headers: &'h HeaderMap, name: &str) -> Result<&'h str, String> {
+    let value = told(headers, name)?;
+    if value.contains(',') {
+        return Err(format!("{name} has several values; the proxy must set it, not add to it"));
+    }
+    Ok(value)
+}
+
+/// What the proxy wants instead of a 429, if it cannot pass that on.
 fn deny_status<B>(request: &Request<B>) -> Result<Option<StatusCode>, String> {
     if request.uri().path() != PATH {
         // What follows is the client's.
@@ -137,6 +159,9 @@ fn deny_status<B>(request: &Request<B>) -> Result<Option<StatusCode>, String> {
     let mut wanted = query::pairs(request.uri().query().unwrap_or_default())
         .filter(|(name, _)| **name == *b"deny_status");
     let Some((_, value)) = wanted.next() else { return Ok(None) };
+    if wanted.next().is_some() {
+        return Err("deny_status is sent twice".to_owned());
+    }
     let status = StatusCode::from_bytes(&value).ok();
     let status = status.filter(|it| it.is_client_error() || it.is_server_error());
     status.map(Some).ok_or_else(|| "deny_status may be 400 to 599".to_owned())

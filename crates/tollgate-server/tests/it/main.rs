@@ -3,6 +3,7 @@
 mod admin;
 mod forward_auth;
 mod grpc;
+mod hosts;
 mod http;
 mod resp;
 mod server;

@@ -78,12 +78,12 @@ enum Counted<'s> {
 type Items<'s> = SmallVec<[Item<'s>; INLINE]>;
 
 impl Engine {
-    pub(super) fn replace(
-        &self,
+    /// What [`Engine::put_in_force`] takes.
+    pub(super) fn prepare(
         store: &MemoryStore,
         descriptors: Descriptors,
         settings: &DescriptorSettings,
-    ) -> Result<(), TooManyLimits> {
+    ) -> Result<Arc<InForce>, TooManyLimits> {
         let enrolled = descriptors.limits().iter().map(|limit| store.enroll(*limit));
         let enrolled = enrolled.collect::<Result<_, _>>()?;
         let headers = settings.response_headers.as_ref();
@@ -91,8 +91,11 @@ impl Engine {
             [&names.limit, &names.remaining, &names.reset].map(|name| Arc::from(name.as_str()))
         });
         let settings = settings.clone();
-        self.in_force.store(Arc::new(InForce { descriptors, enrolled, settings, headers }));
-        Ok(())
+        Ok(Arc::new(InForce { descriptors, enrolled, settings, headers }))
+    }
+
+    pub(super) fn put_in_force(&self, prepared: Arc<InForce>) {
+        self.in_force.store(prepared);
     }
 
     pub(super) fn decide(&self, store: &MemoryStore, call: &Call<'_>) -> Response {

@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::{ChildStderr, Stdio};
+use std::process::{ChildStderr, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
@@ -33,7 +33,20 @@ impl Server {
     /// The same, without waiting for anything.
     pub(crate) fn spawn(policy: &Path) -> Self {
         let mut serve = command(&["serve", "--log", "info", "-c"]);
-        serve.arg(policy).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        serve.arg(policy);
+        Self::follow(serve)
+    }
+
+    /// The same, by a shell that first sets a bound: `ulimit -n 48`.
+    pub(crate) fn spawn_under(bound: &str, policy: &Path) -> Self {
+        let mut shell = Command::new("sh");
+        let line = format!("{bound}; exec \"$0\" serve --log info -c \"$1\"");
+        shell.args(["-c", &line, env!("CARGO_BIN_EXE_tollgate")]).arg(policy);
+        Self::follow(shell)
+    }
+
+    fn follow(mut serve: Command) -> Self {
+        serve.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = serve.spawn().expect("the binary runs");
         let stderr = child.stderr.take().expect("it is piped");
         let log = Arc::default();
