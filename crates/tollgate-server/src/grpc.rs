@@ -7,6 +7,7 @@
 //! Nothing here waits for anything but the client, so a client's own deadline (`grpc-timeout`) is
 //! kept without being read.
 
+mod arriving;
 mod body;
 mod bounds;
 mod failure;
@@ -32,6 +33,7 @@ use tokio::time::timeout;
 use crate::connection::Visitor;
 use crate::door::Entrance;
 use crate::gate::Gate;
+use arriving::Arriving;
 use body::Body;
 use bounds::{
     CONNECTION_WINDOW, FRAME_BYTES_MAX, HEADER_BYTES_MAX, MESSAGE_BYTES_MAX, MESSAGE_WAIT_MAX,
@@ -105,7 +107,7 @@ async fn answer(request: Request<Incoming>, entrance: &Entrance, gate: &Gate) ->
     }
     let path = request.uri().path();
     if path.starts_with(health::PATH) {
-        return Box::pin(health::answer(request, gate)).await;
+        return Box::pin(health::answer(arriving(request, gate), gate)).await;
     }
     if entrance.token().is_some_and(|token| !token.is_shown(request.headers())) {
         let missing = "the header field `authorization: Bearer` with this door's token is missing";
@@ -117,9 +119,13 @@ async fn answer(request: Request<Incoming>, entrance: &Entrance, gate: &Gate) ->
             .map_or_else(Failure::into_response, succeeded);
     }
     if reflection::is_asked(path) {
-        return Box::pin(reflection::answer(request, gate)).await;
+        return Box::pin(reflection::answer(arriving(request, gate), gate)).await;
     }
     Failure::new(Code::Unimplemented, "there is no such method here").into_response()
+}
+
+fn arriving(request: Request<Incoming>, gate: &Gate) -> Request<Arriving> {
+    request.map(|body| Arriving::new(body, gate.stages.watch()))
 }
 
 /// The call itself. Decided as soon as it has arrived, whatever becomes of the client: a call that
@@ -213,4 +219,110 @@ fn not_grpc() -> Response<Body> {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+    use std::path::Path;
+    use std::time::Duration;
+
+    use http_body_util::StreamBody;
+    use hyper::body::Frame;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+    use tokio::task::JoinHandle;
+    use tollgate::{Limiter, Listener};
+    use tonic::codegen::tokio_stream;
+
+    use super::*;
+    use crate::door::Door;
+    use crate::stage::Stage;
+
+    /// The least time that is told apart here.
+    const MOMENT: Duration = Duration::from_millis(10);
+
+    /// Serves one end of a pipe.
+    fn serving() -> (DuplexStream, Arc<Gate>, JoinHandle<()>) {
+        let peer = SocketAddr::from(([127, 0, 0, 1], 0));
+        let entrance = Entrance::new(Door::Grpc, &Listener::at(peer), Path::new("policy.yaml"));
+        let gate = Gate::new(Limiter::from_yaml("limits: []").expect("a policy")).0;
+        let (entrance, gate) = (Arc::new(entrance.expect("no files")), Arc::new(gate));
+        let (client, ours) = duplex(1 << 16);
+        let serving =
+            tokio::spawn(serve(ours, Visitor { peer, entrance, gate: Arc::clone(&gate) }));
+        (client, gate, serving)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_does_not_say_that_it_speaks_http2_is_cut_off() {
+        for said in [&b""[..], b"PRI * HTTP/2.0\r\n"] {
+            let (mut client, _gate, mut serving) = serving();
+            client.write_all(said).await.expect("room");
+            let early = timeout(PREFACE_WAIT_MAX - MOMENT, &mut serving).await;
+            assert!(early.is_err(), "it has its time");
+            timeout(2 * MOMENT, serving).await.expect("in time").expect("no panic");
+            assert_eq!(client.read(&mut [0; 1]).await.expect("the end"), 0);
+        }
+    }
+
+    /// A call that has begun, and the messages of which never come.
+    async fn begin(client: DuplexStream, path: &str) -> JoinHandle<(String, String)> {
+        let (mut sender, connection) =
+            hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(client))
+                .await
+                .expect("spoken to");
+        tokio::spawn(connection);
+        let messages = tokio_stream::pending::<Result<Frame<Bytes>, Infallible>>();
+        let request = Request::post(format!("http://tollgate{path}"))
+            .header(header::CONTENT_TYPE, GRPC)
+            .body(StreamBody::new(messages))
+            .expect("a request");
+        tokio::spawn(async move {
+            let (head, body) = sender.send_request(request).await.expect("an answer").into_parts();
+            let mut fields = head.headers;
+            let trailers = body.collect().await.expect("an end").trailers().cloned();
+            fields.extend(trailers.unwrap_or_default());
+            let field = |name: &str| {
+                let value = fields.get(name).and_then(|value| value.to_str().ok());
+                value.unwrap_or_default().replace("%20", " ")
+            };
+            (field("grpc-status"), field("grpc-message"))
+        })
+    }
+
+    /// What can be called, and how a call ends of which nothing came in time. Reflection answers
+    /// every message that comes, and there was none.
+    const CALLS: [(&str, &str); 5] = [
+        (SHOULD_RATE_LIMIT, "4"),
+        ("/grpc.health.v1.Health/Check", "4"),
+        ("/grpc.health.v1.Health/Watch", "4"),
+        ("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", "0"),
+        ("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", "0"),
+    ];
+
+    #[tokio::test(start_paused = true)]
+    async fn a_message_that_does_not_come_is_not_waited_for() {
+        for (path, expected) in CALLS {
+            let (client, _gate, _serving) = serving();
+            let mut call = begin(client, path).await;
+            let early = timeout(MESSAGE_WAIT_MAX - MOMENT, &mut call).await;
+            assert!(early.is_err(), "{path} has its time");
+            let (status, message) =
+                timeout(2 * MOMENT, call).await.expect("in time").expect("no panic");
+            assert_eq!(status, expected, "{path}: {message}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_message_that_does_not_come_does_not_hold_us() {
+        for (path, _) in CALLS.into_iter().skip(1) {
+            let (client, gate, serving) = serving();
+            let mut call = begin(client, path).await;
+            assert!(timeout(MOMENT, &mut call).await.is_err(), "{path} is under way");
+            gate.stages.enter(Stage::Draining);
+            timeout(MOMENT, serving).await.expect("in time").expect("no panic");
+            let (status, message) = call.await.expect("no panic");
+            assert!(["14", "0"].contains(&&*status), "{path}: {status} {message}");
+        }
+    }
 }

@@ -1,7 +1,6 @@
 //! Whether we are ready, as gRPC's health service tells it.
 
 use http::{Request, Response};
-use hyper::body::Incoming;
 use tokio::sync::mpsc;
 use tonic::codegen::{Service, tokio_stream::wrappers::ReceiverStream};
 use tonic::{Status, async_trait};
@@ -10,6 +9,7 @@ use tonic_health::pb::health_server::{self, HealthServer};
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
 use super::SERVICE;
+use super::arriving::Arriving;
 use super::body::Body;
 use super::bounds::MESSAGE_BYTES_MAX;
 use crate::gate::Gate;
@@ -21,7 +21,7 @@ pub(super) const PATH: &str = "/grpc.health.v1.Health/";
 /// Envoy's own implementation gives it.
 const NAMES: [&str; 3] = ["", SERVICE, "ratelimit"];
 
-pub(super) async fn answer(request: Request<Incoming>, gate: &Gate) -> Response<Body> {
+pub(super) async fn answer(request: Request<Arriving>, gate: &Gate) -> Response<Body> {
     let health = Health { is_ready: gate.stages.is_ready(), drain: gate.stages.watch() };
     let mut server = HealthServer::new(health).max_decoding_message_size(MESSAGE_BYTES_MAX);
     let Ok(response) = server.call(request).await;

@@ -4,10 +4,10 @@ use std::pin::Pin;
 use std::sync::LazyLock;
 
 use http::{Request, Response};
-use hyper::body::Incoming;
 use tonic::codegen::Service;
 use tonic_reflection::server::Builder;
 
+use super::arriving::Arriving;
 use super::body::Body;
 use super::bounds::MESSAGE_BYTES_MAX;
 use crate::gate::Gate;
@@ -19,7 +19,7 @@ const V1: &str = "/grpc.reflection.v1.ServerReflection/";
 const V1ALPHA: &str = "/grpc.reflection.v1alpha.ServerReflection/";
 
 type Answering = Pin<Box<dyn Future<Output = Response<tonic::body::Body>> + Send>>;
-type Answer = Box<dyn Fn(Request<Incoming>) -> Answering + Send + Sync>;
+type Answer = Box<dyn Fn(Request<Arriving>) -> Answering + Send + Sync>;
 
 /// The two generations of the service, v1 and v1alpha.
 static GENERATIONS: LazyLock<[Answer; 2]> = LazyLock::new(|| {
@@ -40,7 +40,7 @@ pub(super) fn is_asked(path: &str) -> bool {
     path.starts_with(V1) || path.starts_with(V1ALPHA)
 }
 
-pub(super) async fn answer(request: Request<Incoming>, gate: &Gate) -> Response<Body> {
+pub(super) async fn answer(request: Request<Arriving>, gate: &Gate) -> Response<Body> {
     let [v1, v1alpha] = &*GENERATIONS;
     let generation = if request.uri().path().starts_with(V1) { v1 } else { v1alpha };
     let response = generation(request).await;
@@ -51,7 +51,7 @@ pub(super) async fn answer(request: Request<Incoming>, gate: &Gate) -> Response<
 fn boxed<S>(service: S) -> Answer
 where
     S: Service<
-            Request<Incoming>,
+            Request<Arriving>,
             Response = Response<tonic::body::Body>,
             Error = std::convert::Infallible,
             Future: Send + 'static,
