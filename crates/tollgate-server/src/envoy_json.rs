@@ -15,6 +15,7 @@ use tollgate::envoy::{self, Descriptor, Override, Unit};
 
 use crate::gate::Gate;
 use crate::grpc::{Question, UNITS, Unread, unit_numbered};
+use crate::http::Object;
 
 /// Answers a call: the status, and a body of JSON.
 pub(crate) fn answer(body: &[u8], gate: &Gate) -> (StatusCode, Vec<u8>) {
@@ -29,7 +30,8 @@ pub(crate) fn answer(body: &[u8], gate: &Gate) -> (StatusCode, Vec<u8>) {
 }
 
 fn decide(body: &[u8], gate: &Gate) -> Result<envoy::Response, String> {
-    let request: Request = serde_json::from_slice(body).map_err(|error| error.to_string())?;
+    let Object(request): Object<Request> =
+        serde_json::from_slice(body).map_err(|error| error.to_string())?;
     let question = request.into_question().map_err(|unread| unread.to_string())?;
     question.ask(&gate.limiter).map_err(|error| error.to_string())
 }
@@ -43,7 +45,7 @@ fn written(body: &impl Serialize) -> Vec<u8> {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Request {
     domain: Option<String>,
-    descriptors: Option<Vec<AskedDescriptor>>,
+    descriptors: Option<Vec<Object<AskedDescriptor>>>,
     #[serde(default, alias = "hits_addend", deserialize_with = "number")]
     hits_addend: Option<u32>,
 }
@@ -51,8 +53,8 @@ struct Request {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct AskedDescriptor {
-    entries: Option<Vec<Entry>>,
-    limit: Option<AskedLimit>,
+    entries: Option<Vec<Object<Entry>>>,
+    limit: Option<Object<AskedLimit>>,
     #[serde(default, alias = "hits_addend", deserialize_with = "number")]
     hits_addend: Option<u64>,
     #[serde(alias = "is_negative_hits")]
@@ -109,13 +111,13 @@ impl Request {
     fn into_question(self) -> Result<Question<'static>, Unread> {
         let domain = self.domain.unwrap_or_default();
         let mut question = Question::new(domain.into(), self.hits_addend.unwrap_or(0));
-        for asked in self.descriptors.into_iter().flatten() {
+        for Object(asked) in self.descriptors.into_iter().flatten() {
             let text = |text: Option<String>| Cow::Owned(text.unwrap_or_default());
             let entries = asked.entries.into_iter().flatten();
-            let entries = entries.map(|Entry { key, value }| (text(key), text(value)));
+            let entries = entries.map(|Object(Entry { key, value })| (text(key), text(value)));
             let descriptor = Descriptor {
                 entries: &[],
-                limit: asked.limit.map(AskedLimit::into_override).transpose()?,
+                limit: asked.limit.map(|Object(limit)| limit.into_override()).transpose()?,
                 hits: asked.hits_addend,
                 is_negative_hits: asked.is_negative_hits.unwrap_or(false),
             };
@@ -287,6 +289,10 @@ mod tests {
         for body in [
             "",
             "[]",
+            r#"["a", [{"entries": [{"key": "k", "value": "v"}]}], 1]"#,
+            r#"{"domain": "a", "descriptors": [[[{"key": "k", "value": "v"}], null, null, null]]}"#,
+            r#"{"domain": "a", "descriptors": [{"entries": [["k", "v"]]}]}"#,
+            r#"{"domain": "a", "descriptors": [{"limit": [9, "HOUR", 2]}]}"#,
             "{",
             r#"{"domain": 1}"#,
             r#"{"domain": "a"}"#,
