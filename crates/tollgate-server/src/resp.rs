@@ -57,8 +57,7 @@ where
 {
     let mut line = Line { stream, input: BytesMut::new(), output: Vec::new(), deadline: None };
     let id = CONNECTIONS.fetch_add(1, Ordering::Relaxed);
-    let is_guarded = token().is_some();
-    let mut session = Session::new(id, is_guarded);
+    let mut session = Session::new(id);
     let mut draining = pin!(draining);
     loop {
         match line.receive(draining.as_mut()).await? {
@@ -68,7 +67,7 @@ where
         }
         loop {
             let token = token();
-            let desk = Desk { limiter, throttles, token: token.as_deref() };
+            let desk = Desk { limiter, throttles, token: token.as_ref() };
             let before = line.input.len();
             let flow = session.feed(&mut line.input, &mut line.output, &desk);
             if line.input.len() < before {
@@ -163,9 +162,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Line<S> {
 /// and fuzzing.
 #[doc(hidden)]
 pub fn conversation(limiter: &Limiter, token: Option<&str>, pieces: &[&[u8]]) -> Vec<u8> {
-    let (throttles, token) = (Throttles::default(), token.and_then(Token::read));
+    let (throttles, token) = (Throttles::default(), token.and_then(Token::read).map(Arc::new));
     let desk = Desk { limiter, throttles: &throttles, token: token.as_ref() };
-    let mut session = Session::new(1, token.is_some());
+    let mut session = Session::new(1);
     let (mut input, mut output, mut replies) = (BytesMut::new(), Vec::new(), Vec::new());
     for piece in pieces {
         input.extend_from_slice(piece);

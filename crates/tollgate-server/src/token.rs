@@ -9,6 +9,7 @@ use std::hint::black_box;
 use http::{HeaderMap, HeaderValue, header};
 
 /// A secret that callers of one door share.
+#[derive(PartialEq, Eq)]
 pub(crate) struct Token(Box<[u8]>);
 
 impl Token {

@@ -5,6 +5,7 @@
 //! there make it wrong, and none of those before it in the stream is.
 
 use std::fmt;
+use std::mem;
 
 use smallvec::SmallVec;
 
@@ -57,15 +58,19 @@ impl fmt::Display for Garbage {
 
 /// Reads the command at the start of `bytes` and says how many of them it takes; nothing if it has
 /// not arrived as a whole.
+///
+/// `scanned` is zero when a command begins, and is brought back until it is whole: a line is looked
+/// through once, however many pieces it comes in.
 pub(super) fn command<'b>(
     bytes: &'b [u8],
+    scanned: &mut usize,
     words: &mut Words<'b>,
 ) -> Result<Option<usize>, Garbage> {
     words.clear();
     match bytes.first() {
         None => Ok(None),
         Some(b'*') => array(bytes, words),
-        Some(_) => line(bytes, words),
+        Some(_) => line(bytes, scanned, words),
     }
 }
 
@@ -148,14 +153,21 @@ const HTTP: [&[u8]; 11] = [
 ];
 
 /// A command as people type it: words between spaces, in quotes if they hold some.
-fn line<'b>(bytes: &'b [u8], words: &mut Words<'b>) -> Result<Option<usize>, Garbage> {
+fn line<'b>(
+    bytes: &'b [u8],
+    scanned: &mut usize,
+    words: &mut Words<'b>,
+) -> Result<Option<usize>, Garbage> {
     if HTTP.iter().any(|start| bytes.starts_with(start)) {
         return Err(Garbage::Http);
     }
     let considered = &bytes[..bytes.len().min(COMMAND_BYTES_MAX)];
-    let Some(end) = considered.iter().position(|byte| *byte == b'\n') else {
+    let unseen = &considered[*scanned..];
+    let Some(end) = unseen.iter().position(|byte| *byte == b'\n') else {
+        *scanned = considered.len();
         return if considered.len() < COMMAND_BYTES_MAX { Ok(None) } else { Err(Garbage::TooLong) };
     };
+    let end = mem::take(scanned) + end;
     let mut rest = bytes[..end].trim_ascii();
     while let Some(first) = rest.first() {
         let (word, after) = match first {
@@ -182,6 +194,11 @@ fn line<'b>(bytes: &'b [u8], words: &mut Words<'b>) -> Result<Option<usize>, Gar
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Reads bytes that come at once.
+    fn command<'b>(bytes: &'b [u8], words: &mut Words<'b>) -> Result<Option<usize>, Garbage> {
+        super::command(bytes, &mut 0, words)
+    }
 
     /// Reads one command that must be whole and have these words.
     fn check(bytes: &[u8], expected: &[&str]) {
@@ -222,6 +239,18 @@ mod tests {
             &["ECHO", "two words", "and \\\"more\\\"", "it\\'s"],
         );
         check(b"ECHO ''\n", &["ECHO", ""]);
+    }
+
+    #[test]
+    fn a_line_that_comes_in_pieces_is_looked_through_once() {
+        let (bytes, mut scanned) = (b"ECHO hello\nPING\n", 0);
+        for arrived in 1..=10 {
+            let read = super::command(&bytes[..arrived], &mut scanned, &mut Words::new());
+            assert_eq!((read, scanned), (Ok(None), arrived));
+        }
+        let mut words = Words::new();
+        assert_eq!(super::command(bytes, &mut scanned, &mut words), Ok(Some(11)));
+        assert_eq!((words.as_slice(), scanned), (&[&b"ECHO"[..], b"hello"][..], 0));
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! next one is read; bytes that are no command get one, and there is no next.
 
 use std::mem;
+use std::sync::Arc;
 
 use bytes::{Buf, BytesMut};
 use tollgate::Limiter;
@@ -21,8 +22,10 @@ use crate::token::Token;
 pub(super) struct Session {
     id: u64,
     protocol: Protocol,
-    /// It has shown the token, or need not.
-    is_admitted: bool,
+    /// The token that it has shown.
+    shown: Option<Arc<Token>>,
+    /// Bytes of a line that has not arrived as a whole, in which its end is not.
+    scanned: usize,
     /// What it calls itself.
     name: Box<[u8]>,
     last_throttle: Last,
@@ -33,7 +36,7 @@ pub(super) struct Desk<'g> {
     pub(super) limiter: &'g Limiter,
     pub(super) throttles: &'g Throttles,
     /// What a client must show before it may ask.
-    pub(super) token: Option<&'g Token>,
+    pub(super) token: Option<&'g Arc<Token>>,
 }
 
 /// What is to be done after the replies were written.
@@ -52,11 +55,12 @@ const REDIS_VERSION: &str = "7.0.0";
 
 impl Session {
     /// A client that has just come; `id` is its own as long as the process lives.
-    pub(super) fn new(id: u64, must_show_token: bool) -> Self {
+    pub(super) fn new(id: u64) -> Self {
         Self {
             id,
             protocol: Protocol::default(),
-            is_admitted: !must_show_token,
+            shown: None,
+            scanned: 0,
             name: Box::default(),
             last_throttle: None,
         }
@@ -70,6 +74,7 @@ impl Session {
         output: &mut Vec<u8>,
         desk: &Desk<'_>,
     ) -> Flow {
+        self.look_at_token(desk);
         let mut taken = 0;
         let mut words = Words::new();
         let mut batch = Batch::default();
@@ -77,7 +82,7 @@ impl Session {
             if output.len() > REPLIES_BYTES_MAX {
                 break Flow::Again;
             }
-            match parse::command(&input[taken..], &mut words) {
+            match parse::command(&input[taken..], &mut self.scanned, &mut words) {
                 Ok(Some(length)) => taken += length,
                 Ok(None) => break Flow::More,
                 Err(Garbage::Http) => break Flow::Close,
@@ -110,7 +115,7 @@ impl Session {
     ) -> Flow {
         let store = desk.limiter.store();
         let mut replies = Replies::new(output, self.protocol);
-        let entry = match self.look_up(name, words.len()) {
+        let entry = match self.look_up(name, words.len(), desk) {
             Ok(entry) if entry.command == Command::Throttle => {
                 let last = &mut self.last_throttle;
                 match Question::read(words, last, desk.throttles, store) {
@@ -134,9 +139,14 @@ impl Session {
 
     /// The command that is meant, if this client may ask for it.
     #[inline]
-    fn look_up(&self, name: &[u8], words: usize) -> Result<&'static Entry, Complaint> {
+    fn look_up(
+        &self,
+        name: &[u8],
+        words: usize,
+        desk: &Desk<'_>,
+    ) -> Result<&'static Entry, Complaint> {
         let entry = Entry::find(name);
-        if !self.is_admitted && entry.is_none_or(|entry| !entry.is_open) {
+        if !self.is_admitted(desk) && entry.is_none_or(|entry| !entry.is_open) {
             return Err(Complaint::coded("NOAUTH", format_args!("Authentication required.")));
         }
         let Some(entry) = entry else {
@@ -175,7 +185,7 @@ impl Session {
             (Command::Client, _) => self.client(words, &mut replies)?,
             (Command::Info, _) => replies.bulk(info(desk.limiter).as_bytes()),
             (Command::Reset, _) => {
-                *self = Self::new(self.id, desk.token.is_some());
+                *self = Self::new(self.id);
                 replies.simple("RESET");
             }
             (Command::Quit, _) => {
@@ -195,8 +205,24 @@ impl Session {
         if !token.matches(shown) {
             return Err(Complaint::coded("WRONGPASS", format_args!("this is not the token")));
         }
-        self.is_admitted = true;
+        self.shown = Some(Arc::clone(token));
         Ok(())
+    }
+
+    /// A token that was changed must be shown anew. One that was only read again is the same.
+    fn look_at_token(&mut self, desk: &Desk<'_>) {
+        if !self.is_admitted(desk)
+            && let (Some(shown), Some(token)) = (&self.shown, desk.token)
+        {
+            self.shown = (shown == token).then(|| Arc::clone(token));
+        }
+    }
+
+    /// Whether it has shown the token, or need not.
+    #[inline]
+    fn is_admitted(&self, desk: &Desk<'_>) -> bool {
+        let is_it = |token| self.shown.as_ref().is_some_and(|shown| Arc::ptr_eq(shown, token));
+        desk.token.is_none_or(is_it)
     }
 
     /// `HELLO [protocol [AUTH user token] [SETNAME name]]`
@@ -235,7 +261,7 @@ impl Session {
         if let Some(shown) = token {
             self.admit(shown, desk)?;
         }
-        if !self.is_admitted {
+        if !self.is_admitted(desk) {
             let sentence = format_args!("show the token first, as in HELLO 3 AUTH default token");
             return Err(Complaint::coded("NOAUTH", sentence));
         }
@@ -308,4 +334,35 @@ fn info(limiter: &Limiter) -> String {
         bytes = store.bytes(),
         keys = store.keys(),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn token(text: &str) -> Arc<Token> {
+        Arc::new(Token::read(text).expect("a token"))
+    }
+
+    /// Says that a session gets these replies while this token is asked for.
+    fn check(session: &mut Session, token: &Arc<Token>, commands: &str, expected: &str) {
+        let limiter = Limiter::from_yaml("limits: []").expect("a policy");
+        let desk = Desk { limiter: &limiter, throttles: &Throttles::default(), token: Some(token) };
+        let mut output = Vec::new();
+        session.feed(&mut commands.as_bytes().into(), &mut output, &desk);
+        assert_eq!(output.escape_ascii().to_string(), expected);
+    }
+
+    #[test]
+    fn a_token_that_changes_must_be_shown_anew() {
+        let mut session = Session::new(1);
+        check(&mut session, &token("old"), "AUTH old\nPING\n", r"+OK\r\n+PONG\r\n");
+        check(&mut session, &token("old"), "PING\n", r"+PONG\r\n");
+        let new = token("new");
+        let refusal = r"-NOAUTH Authentication required.\r\n";
+        check(&mut session, &new, "PING\n", refusal);
+        check(&mut session, &token("old"), "PING\n", refusal);
+        check(&mut session, &new, "AUTH new\nPING\n", r"+OK\r\n+PONG\r\n");
+        check(&mut session, &new, "RESET\nPING\n", &format!(r"+RESET\r\n{refusal}"));
+    }
 }

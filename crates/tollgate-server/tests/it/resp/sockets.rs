@@ -6,7 +6,7 @@ use std::process::Command;
 
 use tollgate_server::Door;
 
-use crate::server::Running;
+use crate::server::{Running, eventually};
 
 const LIMITS: &str = "limits: [{name: api, per: [user], rate: 5/day, algorithm: fixed_window}]";
 
@@ -108,6 +108,24 @@ fn a_door_with_a_token_asks_for_it() {
     stream.write_all(b"PING\r\nAUTH x\r\nAUTH sesame\r\nPING\r\n").unwrap();
     expect(&mut stream, "-NOAUTH Authentication required.\r\n");
     expect(&mut stream, "-WRONGPASS this is not the token\r\n+OK\r\n+PONG\r\n");
+}
+
+#[test]
+fn a_token_that_changes_is_asked_for_on_connections_that_are_open() {
+    let server = start_guarded();
+    let mut stream = server.connect(Door::Resp);
+    stream.write_all(b"AUTH sesame\r\nPING\r\n").unwrap();
+    expect(&mut stream, "+OK\r\n+PONG\r\n");
+    server.folder.write("token", "mellon\n");
+    eventually("the old token is no longer taken", || {
+        let mut other = server.connect(Door::Resp);
+        other.write_all(b"AUTH mellon\r\n").unwrap();
+        let mut first = [0];
+        other.read_exact(&mut first).unwrap();
+        first == *b"+"
+    });
+    stream.write_all(b"PING\r\nAUTH mellon\r\nPING\r\n").unwrap();
+    expect(&mut stream, "-NOAUTH Authentication required.\r\n+OK\r\n+PONG\r\n");
 }
 
 /// What the real redis-cli shows.
