@@ -1,8 +1,9 @@
 //! Proxies that ask before they let a request through.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tollgate_server::Door;
 
+use crate::http::check_spread;
 use crate::server::{Answer, Running};
 
 const POLICY: &str = "
@@ -38,7 +39,7 @@ fn a_client_is_let_through_and_then_refused_with_a_problem() {
     assert_eq!(answer.status, 429);
     assert!(answer.field("retry-after").is_some());
     assert_eq!(answer.field("content-type"), Some("application/problem+json"));
-    assert_eq!(answer.json()["violated-policies"], serde_json::json!(["login"]));
+    assert_eq!(answer.json()["violated-policies"], json!(["login"]));
     let other = ask(&running, "/v1/forward-auth", &forwarded("/login", "203.0.113.8"));
     assert_eq!(other.status, 200, "another client");
 }
@@ -66,10 +67,53 @@ fn a_denial_has_the_status_that_the_proxy_can_pass_on() {
         assert_eq!(answer.status, status);
         assert!(answer.field("retry-after").is_some());
     }
-    for query in ["deny_status=200", "deny_status=x", "deny_status="] {
+    for query in
+        ["deny_status=200", "deny_status=x", "deny_status=", "deny_status=403&deny_status=403"]
+    {
         let answer = ask(&running, &format!("/v1/forward-auth?{query}"), &login);
         assert_eq!(answer.status, 400, "{query}");
     }
+}
+
+#[test]
+fn nothing_but_a_denial_takes_the_status_of_denials() {
+    let policy = "
+tenants: { from: header:x-api-key, file: tenants.yaml, unknown: refuse }
+deny: [{ path: /admin }]
+limits: [{ name: all, rate: 1/year, cost: { attribute: header:x-cost } }]
+";
+    let policy = crate::server::with_doors(&["http"], policy);
+    let running =
+        Running::with_files(&policy, &[("tenants.yaml", "keys: { good: { tenant: a } }")]);
+    let status = |path: &str, fields: &str| {
+        let fields = format!("{}\n{fields}", forwarded(path, "203.0.113.7"));
+        ask(&running, "/v1/forward-auth?deny_status=418", &fields).status
+    };
+    assert_eq!(status("/", "x-api-key: good\nx-cost: 1"), 200);
+    assert_eq!(status("/", "x-api-key: good\nx-cost: 1"), 418);
+    assert_eq!(status("/", "x-api-key: good\nx-cost: much"), 400);
+    assert_eq!(status("/", "x-api-key: bad\nx-cost: 1"), 401);
+    assert_eq!(status("/admin", "x-api-key: good\nx-cost: 1"), 403);
+}
+
+#[test]
+fn a_store_that_is_full_is_no_denial() {
+    let policy = "
+store: { memory: { max_bytes: 1MiB } }
+limits: [{ name: all, per: [client_ip], rate: 1/year, on_store_failure: deny }]
+";
+    let running = Running::start(&["http"], policy);
+    let is_full = |thousand: u32| {
+        let address = |n: u32| std::net::Ipv4Addr::from(0x0a00_0000 + 1_000 * thousand + n);
+        let check = |n| json!({"attributes": {"client_ip": address(n).to_string()}});
+        let checks: Vec<Value> = (0..1_000).map(check).collect();
+        let answer = running.ask(Door::Http, "POST /v1/check/batch", &json!(checks).to_string());
+        answer.json().as_array().expect("verdicts").iter().all(|it| it["reason"] == "uncounted")
+    };
+    assert!((0..1_000).any(is_full), "a megabyte holds fewer than a million keys");
+    let fields = forwarded("/", "203.0.113.7");
+    let answer = ask(&running, "/v1/forward-auth?deny_status=403", &fields);
+    assert_eq!(answer.status, 503, "{}", answer.body);
 }
 
 #[test]
@@ -93,6 +137,16 @@ fn a_proxy_that_leaves_something_out_is_told_so() {
     }
     let twice = format!("{all}\nX-Forwarded-Uri: /other");
     assert_eq!(ask(&running, "/v1/forward-auth", &twice).status, 400);
+    for (one, joined) in
+        [("Method: POST", "Method: GET, POST"), ("Host: shop.example", "Host: evil, shop.example")]
+    {
+        let joined = all.replace(one, joined);
+        let answer = ask(&running, "/v1/forward-auth", &joined);
+        assert_eq!(answer.status, 400, "{joined}");
+        assert!(answer.body.contains("several values"), "{}", answer.body);
+    }
+    let comma = ask(&running, "/v1/forward-auth", &forwarded("/a,b?c=d,e", "203.0.113.7"));
+    assert_eq!(comma.status, 200, "a comma may be part of a URI");
 }
 
 #[test]
@@ -137,4 +191,28 @@ fn a_client_that_wants_text_gets_text() {
     let answer = ask(&running, "/v1/forward-auth", &format!("{login}\naccept: text/plain"));
     assert_eq!(answer.field("content-type"), Some("text/plain; charset=utf-8"));
     assert!(serde_json::from_str::<Value>(&answer.body).is_err());
+}
+
+#[test]
+fn only_its_own_path_and_what_is_behind_it_is_for_proxies() {
+    let running = start();
+    for path in ["/v1/forward-authentic", "/v1/forward-auth.html", "/v1/forward-auth;a"] {
+        assert_eq!(ask(&running, path, &forwarded("/", "203.0.113.7")).status, 404, "{path}");
+    }
+    for path in ["/v1/forward-auth", "/v1/forward-auth?a=b", "/v1/forward-auth/a"] {
+        assert_eq!(ask(&running, path, &forwarded("/", "203.0.113.7")).status, 200, "{path}");
+    }
+}
+
+#[test]
+fn a_wait_belongs_to_the_client_also_where_all_are_counted_together() {
+    let running =
+        Running::start(&["http"], "limits: [{ name: all, rate: 1/year, algorithm: fixed_window }]");
+    let wait = |client: &str| {
+        let answer = ask(&running, "/v1/forward-auth", &forwarded("/", client));
+        answer.field("retry-after-ms").map(|wait| wait.parse().expect("milliseconds"))
+    };
+    assert_eq!(wait("203.0.113.1"), None, "the first is let through");
+    let clients = ["203.0.113.1", "203.0.113.2", "203.0.113.3"];
+    check_spread(clients.map(|client| wait(client).expect("a wait")));
 }

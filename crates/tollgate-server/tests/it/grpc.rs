@@ -3,6 +3,7 @@
 mod client;
 mod frames;
 
+use std::process::Command;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -310,8 +311,27 @@ async fn a_half_closed_connection_is_closed_and_others_are_answered() {
     stop(running).await;
 }
 
+/// Set in a process that runs one flood and nothing else.
+const ALONE: &str = "TOLLGATE_TEST_ALONE";
+
+/// Runs the flood of the test of this name in a process of its own: how much memory is taken can be
+/// told only where no other test takes some.
+fn check_flood(test: &str, attack: impl Fn(u32) -> Vec<u8> + Send + 'static) {
+    if std::env::var_os(ALONE).is_some() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        return runtime.expect("a runtime").block_on(flood(attack));
+    }
+    let output = Command::new(std::env::current_exe().expect("this test"))
+        .args(["--exact", &format!("grpc::{test}"), "--nocapture"])
+        .env(ALONE, "1")
+        .output()
+        .expect("it starts");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("1 passed"), "{said}{}", String::from_utf8_lossy(&output.stderr));
+}
+
 /// Sends so much of `attack` that keeping any of it would show, and asks meanwhile and afterwards.
-async fn check_flood(attack: impl Fn(u32) -> Vec<u8> + Send + 'static) {
+async fn flood(attack: impl Fn(u32) -> Vec<u8> + Send + 'static) {
     const PIECES: u32 = 200_000;
     const GROWTH_MAX: usize = 64 << 20;
     let running = Running::with_files(POLICY, &[]);
@@ -348,47 +368,46 @@ fn resident_bytes() -> usize {
     pages.expect("a number") * 4096
 }
 
-#[tokio::test]
-async fn a_flood_of_calls_that_are_reset_at_once_is_borne() {
-    check_flood(|n| [frames::headers(2 * n + 1), frames::reset(2 * n + 1)].concat()).await;
+#[test]
+fn a_flood_of_calls_that_are_reset_at_once_is_borne() {
+    check_flood("a_flood_of_calls_that_are_reset_at_once_is_borne", |n| {
+        [frames::headers(2 * n + 1), frames::reset(2 * n + 1)].concat()
+    });
 }
 
-#[tokio::test]
-async fn a_flood_of_whole_calls_that_are_reset_is_borne() {
-    check_flood(|n| {
+#[test]
+fn a_flood_of_whole_calls_that_are_reset_is_borne() {
+    check_flood("a_flood_of_whole_calls_that_are_reset_is_borne", |n| {
         let stream = 2 * n + 1;
         let data = frames::frame(frames::DATA, 1, stream, &anything());
         [frames::headers(stream), data, frames::reset(stream)].concat()
-    })
-    .await;
+    });
 }
 
-#[tokio::test]
-async fn a_flood_of_pings_is_borne() {
-    check_flood(|_| frames::frame(frames::PING, 0, 0, &[0; 8])).await;
+#[test]
+fn a_flood_of_pings_is_borne() {
+    check_flood("a_flood_of_pings_is_borne", |_| frames::frame(frames::PING, 0, 0, &[0; 8]));
 }
 
-#[tokio::test]
-async fn a_flood_of_settings_is_borne() {
-    check_flood(|_| frames::frame(frames::SETTINGS, 0, 0, &[])).await;
+#[test]
+fn a_flood_of_settings_is_borne() {
+    check_flood("a_flood_of_settings_is_borne", |_| frames::frame(frames::SETTINGS, 0, 0, &[]));
 }
 
-#[tokio::test]
-async fn a_flood_of_header_fields_that_never_end_is_borne() {
-    check_flood(|n| match n {
+#[test]
+fn a_flood_of_header_fields_that_never_end_is_borne() {
+    check_flood("a_flood_of_header_fields_that_never_end_is_borne", |n| match n {
         0 => frames::frame(frames::HEADERS, 0, 1, &frames::fields()),
         _ => frames::frame(frames::CONTINUATION, 0, 1, &frames::field("a", "b")),
-    })
-    .await;
+    });
 }
 
-#[tokio::test]
-async fn a_flood_of_empty_data_is_borne() {
-    check_flood(|n| match n {
+#[test]
+fn a_flood_of_empty_data_is_borne() {
+    check_flood("a_flood_of_empty_data_is_borne", |n| match n {
         0 => frames::headers(1),
         _ => frames::frame(frames::DATA, 0, 1, &[]),
-    })
-    .await;
+    });
 }
 
 /// What was charged is known from what remains: a call that was charged and not answered shows.

@@ -9,7 +9,7 @@ use crate::server::{Answer, Running};
 fn send(running: &Running, door: Door, head: &str) -> u16 {
     let mut stream = running.connect(door);
     let head = head.replace('\n', "\r\n");
-    stream.write_all(format!("{head}\r\nconnection: close\r\n\r\n").as_bytes()).unwrap();
+    stream.write_all(format!("{head}\r\nconnection: close\r\n\r\n").as_bytes()).expect("it reads");
     Answer::read(&mut stream).status
 }
 

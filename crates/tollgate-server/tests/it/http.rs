@@ -1,11 +1,12 @@
 //! The HTTP door, asked over real sockets.
 
 use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 
 use serde_json::{Value, json};
 use tollgate_server::{Door, read_checks};
 
-use crate::server::{Answer, Running};
+use crate::server::{Answer, Running, eventually};
 
 const POLICY: &str = "
 limits:
@@ -119,6 +120,44 @@ fn the_checks_of_a_batch_are_each_on_their_own_and_in_order() {
 }
 
 #[test]
+fn a_batch_whose_answer_would_be_too_long_is_refused_before_it_is_charged() {
+    let limits: String = (0..500).map(|n| format!("  - {{ name: l{n}, rate: 9/day }}\n")).collect();
+    let running = start(&format!("limits:\n{limits}"));
+    let batch = |checks: usize| {
+        let checks = vec![json!({}); checks];
+        running.ask(Door::Http, "POST /v1/check/batch", &json!(checks).to_string())
+    };
+    let refused = batch(1_000);
+    assert_eq!(refused.status, 413);
+    let told = refused.json()["detail"].as_str().expect("a sentence").to_owned();
+    assert!(told.contains("nothing was decided"), "{told}");
+    let answered = batch(2);
+    assert_eq!(answered.status, 200);
+    assert_eq!(answered.json()[0]["limits"][0]["remaining"], 8, "nothing was charged before");
+}
+
+#[test]
+fn a_wait_belongs_to_whom_the_check_is_about() {
+    let running = start("limits: [{ name: all, rate: 1/year, algorithm: fixed_window }]");
+    let wait = |user: &str| {
+        let answer = running.ask(Door::Http, &format!("GET /v1/check?user={user}"), "");
+        answer.field("retry-after-ms").map(|wait| wait.parse::<u64>().expect("milliseconds"))
+    };
+    assert_eq!(wait("a"), None, "the first is let through");
+    check_spread(["a", "b", "c"].map(|user| wait(user).expect("a wait")));
+}
+
+/// Says that waits which are all but the same differ by more than the time between the answers.
+pub(crate) fn check_spread(mut waits: [u64; 3]) {
+    // Of a year the spread is a hundred days; chance brings two of three within five minutes of
+    // each other less often than once in ten thousand runs.
+    const TEST_MILLIS: u64 = 5 * 60 * 1_000;
+    waits.sort_unstable();
+    let [first, second, third] = waits;
+    assert!(second - first > TEST_MILLIS && third - second > TEST_MILLIS, "{waits:?}");
+}
+
+#[test]
 fn a_slot_is_given_back_by_its_lease_once() {
     let running = start(POLICY);
     let work = json!({"attributes": {"worker": "w"}});
@@ -146,7 +185,7 @@ fn a_slot_is_given_back_by_its_lease_once() {
 fn a_slot_that_nobody_gives_back_comes_back_by_itself() {
     let running = start("limits: [{ name: jobs, concurrency: 1, lease: 50ms }]");
     let lease = check(&running, &json!({})).json()["lease"].as_str().unwrap().to_owned();
-    while check(&running, &json!({})).status != 200 {}
+    eventually("the slot comes back", || check(&running, &json!({})).status == 200);
     let body = json!({"lease": lease}).to_string();
     assert_eq!(running.ask(Door::Http, "POST /v1/release", &body).status, 404);
 }
@@ -303,27 +342,41 @@ fn a_client_that_has_said_everything_is_still_answered() {
 #[test]
 fn a_client_hears_that_we_stop_before_its_connection_is_closed() {
     let mut running = Running::start(&["http", "admin"], POLICY);
-    let mut stream = running.connect(Door::Http);
-    let ask = b"GET /v1/check HTTP/1.1\r\nhost: a\r\n\r\n";
+    let stream = running.connect(Door::Http);
+    let mut reader = BufReader::new(stream.try_clone().expect("one more handle"));
+    let head = asked_once_more(&stream, &mut reader).expect("an answer");
+    assert!(!head.contains("connection: close"), "{head}");
     running.begin_to_stop();
-    let mut reader = BufReader::new(stream.try_clone().unwrap());
-    let mut answers = 0;
-    loop {
-        stream.write_all(ask).expect("it is open until we were told");
-        let mut head = String::new();
-        while !head.ends_with("\r\n\r\n") {
-            assert!(reader.read_line(&mut head).unwrap() > 0, "closed without a word: {head}");
-        }
-        let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap();
-        let mut body = vec![0; length.parse().unwrap()];
-        reader.read_exact(&mut body).unwrap();
-        answers += 1;
-        if head.contains("connection: close") {
-            break;
+    eventually("it says that it stops", || is_stopping(&running));
+    // Between the word and the end is half a second. If this test was stopped for longer, the
+    // connection is closed by now.
+    if let Some(head) = asked_once_more(&stream, &mut reader) {
+        assert!(head.contains("connection: close"), "{head}");
+        assert_eq!(reader.read(&mut [0; 1]).expect("the end"), 0);
+    }
+}
+
+/// The head of the answer to one more request; none if the connection was closed before it.
+fn asked_once_more(mut stream: &TcpStream, reader: &mut BufReader<TcpStream>) -> Option<String> {
+    stream.write_all(b"GET /v1/check HTTP/1.1\r\nhost: a\r\n\r\n").ok()?;
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        if reader.read_line(&mut head).ok()? == 0 {
+            assert_eq!(head, "", "closed in the middle of an answer");
+            return None;
         }
     }
-    assert!(answers > 0);
-    let mut rest = Vec::new();
-    reader.read_to_end(&mut rest).unwrap();
-    assert!(rest.is_empty());
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+    let mut body = vec![0; length.expect("a length").parse().expect("a number")];
+    reader.read_exact(&mut body).expect("a whole answer");
+    Some(head)
+}
+
+/// Whether `/readyz` says so, or can no longer be asked.
+fn is_stopping(running: &Running) -> bool {
+    let Ok(mut stream) = TcpStream::connect(running.address(Door::Admin)) else { return true };
+    let asked = stream.write_all(b"GET /readyz HTTP/1.0\r\nhost: localhost\r\n\r\n");
+    let mut answer = String::new();
+    let read = asked.and_then(|()| stream.read_to_string(&mut answer));
+    read.is_err() || !answer.starts_with("HTTP/1.0 200") && !answer.starts_with("HTTP/1.1 200")
 }

@@ -94,6 +94,19 @@ impl Drop for Running {
     }
 }
 
+/// Tries until it is so, or fails the test when that has taken far longer than it ever should.
+pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    const TRIES: u32 = 6_000;
+    const STEP: Duration = Duration::from_millis(10);
+    for _ in 0..TRIES {
+        if is_so() {
+            return;
+        }
+        thread::sleep(STEP);
+    }
+    panic!("waited for long, and in vain: {what}")
+}
+
 /// A policy with a `listen` section in front.
 pub(crate) fn with_doors(doors: &[&str], policy: &str) -> String {
     let doors: String = doors.iter().map(|door| format!("  {door}: 127.0.0.1:0\n")).collect();

@@ -9,7 +9,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use tollgate_server::Door;
 
-use crate::server::Running;
+use crate::server::{Running, eventually};
 
 /// A certificate with its key, and whoever signed it.
 struct Signed {
@@ -152,6 +152,6 @@ fn certificates_that_change_are_used_and_bad_ones_are_not() {
     exchange(&running, Door::Admin, client(&first, None, b"http/1.1"), reload).expect("an answer");
     assert!(ask(&first), "what was there stays");
     running.folder.write("a.key", &renewed.key);
-    while !ask(&second) {}
+    eventually("the new certificate is shown", || ask(&second));
     assert!(!ask(&first));
 }
