@@ -6,7 +6,7 @@ use std::sync::{Arc, RwLock};
 
 use arc_swap::ArcSwap;
 use smallvec::SmallVec;
-use tollgate_core::{Align, Cost, Counter, Key, Limit, Micros, Quota, Timestamp, Value};
+use tollgate_core::{Algorithm, Align, Cost, Counter, Key, Limit, Micros, Quota, Timestamp, Value};
 use tollgate_policy::bounds::RATES_MAX;
 use tollgate_policy::{
     Charging, DescriptorLimit, DescriptorRule, DescriptorSettings, Descriptors, Domain,
@@ -22,7 +22,7 @@ use crate::bounds::OVERRIDES_MAX;
 #[derive(Default)]
 pub(crate) struct Engine {
     in_force: ArcSwap<InForce>,
-    overrides: RwLock<HashMap<Override, Enrolled>>,
+    overrides: RwLock<HashMap<(Override, Algorithm), Enrolled>>,
 }
 
 /// Descriptors with their limits enrolled.
@@ -50,8 +50,8 @@ enum Under<'s> {
     Unlimited(&'s DescriptorRule),
     /// The limits of a rule that nobody replaced.
     Rule(&'s DescriptorRule),
-    /// The limit that came with it.
-    Override(Override, Enrolled),
+    /// The limit that came with it, in place of those of the rule, if there is one.
+    Override(Override, Enrolled, Option<&'s DescriptorRule>),
 }
 
 /// One limit that one descriptor of a call is under.
@@ -135,21 +135,24 @@ impl Engine {
         };
         call.descriptors
             .iter()
-            .map(|descriptor| self.under_one(store, &domain, descriptor))
+            .map(|descriptor| self.under_one(store, in_force, &domain, descriptor))
             .collect()
     }
 
     fn under_one<'s>(
         &self,
         store: &MemoryStore,
+        in_force: &'s InForce,
         domain: &Domain<'s>,
         descriptor: &Descriptor<'_>,
     ) -> Under<'s> {
-        let brought = descriptor.limit.and_then(|it| Some((it, self.enroll(store, it)?)));
-        if let Some((limit, enrolled)) = brought {
-            return Under::Override(limit, enrolled);
+        let found = domain.find(descriptor.entries);
+        if let Some(limit) = descriptor.limit
+            && let Some(enrolled) = self.enroll(store, limit, in_force.counts(found))
+        {
+            return Under::Override(limit, enrolled, found);
         }
-        match domain.find(descriptor.entries) {
+        match found {
             None => Under::Nothing,
             Some(rule) if rule.is_unlimited() => Under::Unlimited(rule),
             Some(rule) => Under::Rule(rule),
@@ -157,9 +160,14 @@ impl Engine {
     }
 
     /// A limit that came with a call; nothing if it cannot be counted, or too many came before it.
-    fn enroll(&self, store: &MemoryStore, limit: Override) -> Option<Enrolled> {
+    fn enroll(
+        &self,
+        store: &MemoryStore,
+        limit: Override,
+        algorithm: Algorithm,
+    ) -> Option<Enrolled> {
         let known = "nothing under this lock panics";
-        if let Some(enrolled) = self.overrides.read().expect(known).get(&limit) {
+        if let Some(enrolled) = self.overrides.read().expect(known).get(&(limit, algorithm)) {
             return Some(*enrolled);
         }
         let units = u64::from(limit.unit_multiplier.max(1));
@@ -169,9 +177,27 @@ impl Engine {
         if overrides.len() == OVERRIDES_MAX {
             return None;
         }
-        let enrolled = store.enroll(Limit::fixed_window(quota, Align::Clock)).ok()?;
-        overrides.insert(limit, enrolled);
+        let counted = match algorithm {
+            Algorithm::TokenBucket => Limit::token_bucket(quota, quota.count()).ok()?,
+            Algorithm::SlidingWindow => Limit::sliding_window(quota),
+            Algorithm::SlidingLog => Limit::sliding_log(quota).ok()?,
+            Algorithm::FixedWindow | Algorithm::LeakyBucket | Algorithm::Concurrency => {
+                Limit::fixed_window(quota, Align::Clock)
+            }
+        };
+        let enrolled = store.enroll(counted).ok()?;
+        overrides.insert((limit, algorithm), enrolled);
         Some(enrolled)
+    }
+}
+
+impl InForce {
+    /// How the files count what a rule is for. A limit that comes with a call is counted the same
+    /// way, since only so is what was used under the files still used.
+    fn counts(&self, rule: Option<&DescriptorRule>) -> Algorithm {
+        let written = rule.and_then(|rule| rule.limits().first());
+        let limit = written.map(|limit| self.descriptors.limits()[limit.limit()]);
+        limit.map_or(Algorithm::FixedWindow, |limit| limit.algorithm())
     }
 }
 
@@ -198,7 +224,7 @@ fn items<'s: 'v, 'c: 'v, 'v>(
         let (rule, limits) = match under {
             Under::Nothing | Under::Unlimited(_) => continue,
             Under::Rule(rule) => (Some(*rule), rule.limits()),
-            Under::Override(..) => (None, &[][..]),
+            Under::Override(_, _, rule) => (*rule, &[][..]),
         };
         let start = values.len();
         values.push(Value::new(call.domain.as_bytes()));
@@ -218,9 +244,10 @@ fn items<'s: 'v, 'c: 'v, 'v>(
             values: start..values.len(),
             cost: cost(call, descriptor),
             is_credit: descriptor.is_negative_hits,
-            is_shadow: in_force.settings.shadow || rule.is_some_and(DescriptorRule::is_shadow),
+            is_shadow: in_force.settings.shadow
+                || matches!(under, Under::Rule(rule) if rule.is_shadow()),
         };
-        if let Under::Override(limit, enrolled) = under {
+        if let Under::Override(limit, enrolled, _) = under {
             items.push(item(Counted::Brought(*limit), *enrolled, 0));
         }
         for (place, limit) in limits.iter().enumerate().filter(|(_, it)| !is_replaced(it)) {

@@ -439,6 +439,34 @@ mod overrides {
     }
 
     #[test]
+    fn nobody_gets_a_fresh_budget_by_bringing_a_limit_along() {
+        for algorithm in ["fixed_window", "sliding_window", "sliding_log", "token_bucket"] {
+            let subject = Subject::new(&format!(
+                "domain: d\ndescriptors: [{{key: a, rate_limit: {{unit: day, \
+                 requests_per_unit: 3, algorithm: {algorithm}}}}}]"
+            ));
+            let calls = (0..20).map(|n| match n % 2 {
+                0 => subject.call(&[of(A)]),
+                _ => subject.call(&[brought(1, Unit::Day, 1)]),
+            });
+            let allowed = calls.filter(|response| !response.is_over).count();
+            assert!(allowed <= 3, "{algorithm}: {allowed}");
+        }
+    }
+
+    #[test]
+    fn values_that_share_a_counter_share_it_under_a_limit_brought_along() {
+        let subject = Subject::new(
+            "domain: d\ndescriptors: [{key: f, value: 'files/*', share_threshold: true, \
+             rate_limit: {unit: day, requests_per_unit: 3}}]",
+        );
+        let limit = brought(1, Unit::Day, 1).limit;
+        let of_file = |entries| Descriptor { limit, ..of(entries) };
+        assert_eq!(subject.ask(&[of_file(&[("f", "files/a")])]), "ok0 OK");
+        assert_eq!(subject.ask(&[of_file(&[("f", "files/b")])]), "over OVER");
+    }
+
+    #[test]
     fn a_limit_that_cannot_be_counted_leaves_it_to_the_files() {
         let subject = Subject::new(TWO);
         assert_eq!(subject.ask(&[brought(5, Unit::Year, 2)]), "ok2 OK");
