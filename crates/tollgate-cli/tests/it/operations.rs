@@ -157,7 +157,7 @@ fn a_bad_policy_leaves_the_old_one_in_force_and_is_told() {
     let folder = Folder::new();
     let server = start(&folder, &policy("good", 5));
     replace(&folder, "policy.yaml", "limits: [{ name: bad, rate: 5/minuet }]\n");
-    server.says("the policy stays as it was");
+    server.says("everything stays as it was");
     assert_eq!(in_force(&server), ["good"]);
     let told = server.get("admin", "/v1/policy").json();
     assert!(told["error"].as_str().is_some_and(|it| it.contains("5/minuet")), "{told}");
@@ -232,7 +232,7 @@ fn a_new_certificate_is_shown_without_a_restart() {
     assert_eq!(ask(&mut kept).expect("a connection goes on as it began").status, 200);
     // A key that does not fit leaves what was.
     folder.write("key.pem", "not a key");
-    server.says("certificates or token stay as they were");
+    server.says("everything stays as it was");
     assert_eq!(ask(&mut tls(&server, &new)).expect("it is still shown").status, 200);
 }
 
@@ -328,7 +328,7 @@ fn pages_of_other_sites_cannot_speak_for_the_operator() {
 #[test]
 fn a_server_that_can_open_nothing_more_still_stops() {
     let folder = Folder::new();
-    let policy = folder.write("policy.yaml", &policy("api", 5));
+    let policy = folder.write("policy.yaml", policy("api", 5));
     let server = Server::spawn_under("ulimit -n 48", Path::new(&policy));
     let address = server.address("http");
     // More than it can take: the rest wait to be accepted, and it is told so again and again.
