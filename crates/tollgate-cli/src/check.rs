@@ -1,7 +1,7 @@
 //! `tollgate check`: asks a running server.
 
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpStream, ToSocketAddrs};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -54,7 +54,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         let (name, value) = named.ok_or_else(|| {
             Failure::Usage(format!("{pair:?} is not NAME=VALUE; write for example user=42"))
         })?;
-        attributes.insert(name.to_owned(), value.into());
+        if attributes.insert(name.to_owned(), value.into()).is_some() {
+            return Err(Failure::Usage(format!("{name:?} is given twice; once is enough")));
+        }
     }
     let body = json!({"attributes": attributes, "cost": arguments.cost.units()}).to_string();
     let (status, answer) = ask(arguments, &body)?;
@@ -93,8 +95,7 @@ fn ask(arguments: &Arguments, body: &str) -> Result<(String, Vec<u8>), Failure> 
         }
         head += &format!("authorization: Bearer {token}\r\n");
     }
-    let address = if host.contains(':') { host.to_owned() } else { format!("{host}:80") };
-    let answer = exchange(&address, &format!("{head}\r\n{body}"))
+    let answer = exchange(&with_port(host), &format!("{head}\r\n{body}"))
         .map_err(|error| Failure::Failed(format!("cannot ask {server}: {error}")))?;
     let not_http = || Failure::Failed(format!("{server} does not speak HTTP"));
     let end = answer.windows(4).position(|four| four == b"\r\n\r\n").ok_or_else(not_http)?;
@@ -104,8 +105,26 @@ fn ask(arguments: &Arguments, body: &str) -> Result<(String, Vec<u8>), Failure> 
     Ok((output::visible(status), answer[end + 4..].to_vec()))
 }
 
-fn exchange(address: &str, request: &str) -> io::Result<Vec<u8>> {
-    let mut stream = TcpStream::connect(address)?;
+/// A host with its port, which is 80 unless written. The colons of an IPv6 address are in brackets.
+fn with_port(host: &str) -> String {
+    let has_port = !host.ends_with(']') && host.contains(':');
+    if has_port { host.to_owned() } else { format!("{host}:80") }
+}
+
+/// Connects to the first address that answers.
+fn connect(host: &str) -> io::Result<TcpStream> {
+    let mut failed = io::Error::from(io::ErrorKind::NotFound);
+    for address in host.to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, PATIENCE) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => failed = error,
+        }
+    }
+    Err(failed)
+}
+
+fn exchange(host: &str, request: &str) -> io::Result<Vec<u8>> {
+    let mut stream = connect(host)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     stream.write_all(request.as_bytes())?;
@@ -135,5 +154,27 @@ fn in_words(verdict: &Value) -> String {
         }
         text += &format!("{line}\n");
     }
+    if let Some(lease) = verdict["lease"].as_str() {
+        text += &format!("  lease: {}\n", output::visible(lease));
+    }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_without_a_port_is_at_port_80() {
+        for (host, expected) in [
+            ("example.org", "example.org:80"),
+            ("example.org:8080", "example.org:8080"),
+            ("127.0.0.1", "127.0.0.1:80"),
+            ("[::1]", "[::1]:80"),
+            ("[::1]:8080", "[::1]:8080"),
+        ] {
+            assert_eq!(with_port(host), expected);
+            assert!(host.starts_with("example") || expected.to_socket_addrs().is_ok(), "{host}");
+        }
+    }
 }
