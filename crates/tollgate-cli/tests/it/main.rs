@@ -1,6 +1,7 @@
 //! The real binary: what it prints where, and how it ends.
 
 mod caddy;
+mod check;
 mod choose;
 mod compare;
 mod documentation;

@@ -31,11 +31,6 @@ phases.coverage.unexpected-methods = []
 [[operations]]
 include-path-regex = "^/(v1/check|v1/check/batch|json)$"
 checks.positive_data_acceptance.enabled = false
-
-# Messages are also read from lists of their members.
-[[operations]]
-include-path = "/json"
-checks.negative_data_rejection.enabled = false
 "#;
 
 #[test]
