@@ -2,13 +2,17 @@
 
 use std::time::Duration;
 
-/// Connections at a time, over all doors; one more is closed at once. What a process may open is
-/// usually less, and then the system says so first.
+/// Connections at a time, over all doors; one more is closed at once. Fewer if the process may open
+/// fewer files.
 pub(crate) const CONNECTIONS_MAX: usize = 65_536;
+
+/// Files that are no connections: sockets that listen, a policy that is read, a snapshot that is
+/// written.
+pub(crate) const FILES_FOR_US: usize = 64;
 
 /// Connections that only the admin door may have beyond those, so that whoever takes all others
 /// does not make us look dead.
-pub(crate) const CONNECTIONS_FOR_ADMIN: usize = 256;
+pub(crate) const CONNECTIONS_FOR_ADMIN: usize = 32;
 
 /// Connections that have been made and not yet accepted when we stop: more than the system keeps
 /// waiting.

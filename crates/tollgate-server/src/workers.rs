@@ -11,18 +11,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 
+use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::runtime;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::bounds::{CONNECTIONS_FOR_ADMIN, CONNECTIONS_MAX, DRAIN_MAX};
+use crate::bounds::{CONNECTIONS_FOR_ADMIN, CONNECTIONS_MAX, DRAIN_MAX, FILES_FOR_US};
 use crate::connection;
 use crate::door::{Door, Entrance};
 use crate::gate::Gate;
 
 /// The threads, and how to reach them. When this is dropped no more connections come.
-pub(crate) struct Workers(Vec<Worker>);
+pub(crate) struct Workers {
+    workers: Vec<Worker>,
+    /// So many connections there may be, beside those of the admin door.
+    connections_max: usize,
+}
 
 struct Worker {
     arrivals: UnboundedSender<Arrival>,
@@ -71,7 +76,7 @@ impl Workers {
             threads.push(thread.spawn(move || runtime.block_on(work(received, &gate)))?);
             workers.push(Worker { arrivals, connections: Arc::default() });
         }
-        Ok((Self(workers), Ending(threads)))
+        Ok((Self { workers, connections_max: connections_max() }, Ending(threads)))
     }
 
     /// Hands a connection to the thread that has the fewest. If there are too many in all, it is
@@ -84,14 +89,27 @@ impl Workers {
     ) -> bool {
         let load = |worker: &Worker| worker.connections.load(Ordering::Relaxed);
         let reserved = if entrance.door == Door::Admin { CONNECTIONS_FOR_ADMIN } else { 0 };
-        if self.0.iter().map(load).sum::<usize>() >= CONNECTIONS_MAX + reserved {
+        let workers = &self.workers;
+        if workers.iter().map(load).sum::<usize>() >= self.connections_max + reserved {
             return false;
         }
-        let worker = self.0.iter().min_by_key(|worker| load(worker)).expect("there is a thread");
+        let worker = workers.iter().min_by_key(|worker| load(worker)).expect("there is a thread");
         worker.connections.fetch_add(1, Ordering::Relaxed);
         let place = Place(Arc::clone(&worker.connections));
         worker.arrivals.send(Arrival { stream, peer, entrance, place }).is_ok()
     }
+}
+
+/// How many connections the system lets us have: as many files as it allows anybody, who only has to
+/// ask for them, less what we need ourselves.
+fn connections_max() -> usize {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // If that is refused it stays as it was.
+    let _ = setrlimit(Resource::Nofile, limit);
+    let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let files = usize::try_from(files).unwrap_or(usize::MAX);
+    files.saturating_sub(FILES_FOR_US + CONNECTIONS_FOR_ADMIN).clamp(1, CONNECTIONS_MAX)
 }
 
 async fn work(mut arrivals: UnboundedReceiver<Arrival>, gate: &Arc<Gate>) {

@@ -326,14 +326,16 @@ fn pages_of_other_sites_cannot_speak_for_the_operator() {
 }
 
 #[test]
-fn a_server_that_can_open_nothing_more_still_stops() {
+fn a_server_whose_connections_are_all_taken_is_still_seen_to_live_and_stops() {
     let folder = Folder::new();
     let policy = folder.write("policy.yaml", policy("api", 5));
-    let server = Server::spawn_under("ulimit -n 48", Path::new(&policy));
+    let server = Server::spawn_under("ulimit -n 128", Path::new(&policy));
     let address = server.address("http");
-    // More than it can take: the rest wait to be accepted, and it is told so again and again.
-    let held: Vec<Connection<_>> = (0..80).map(|_| Connection::open(address)).collect();
+    // More than it can have.
+    let held: Vec<Connection<_>> = (0..200).map(|_| Connection::open(address)).collect();
     server.says("cannot take a connection");
+    assert_eq!(server.get("admin", "/healthz").status, 200);
+    assert_eq!(server.post("admin", "/v1/reload", "").status, 200);
     server.process.signal("TERM");
     let mut process = server.process;
     assert_eq!(process.ended().code(), Some(0));
