@@ -101,6 +101,7 @@ where
     let number = match Option::<Written>::deserialize(deserializer)? {
         None => return Ok(None),
         Some(Written::Number(number)) => Some(number),
+        Some(Written::Digits(digits)) if digits.starts_with('+') => None,
         Some(Written::Digits(digits)) => digits.parse().ok(),
     };
     let fitting = number.and_then(|number| N::try_from(number).ok());
@@ -303,6 +304,7 @@ mod tests {
             r#"{"domain": "a", "descriptors": [{}], "hitsAddend": 1.5}"#,
             r#"{"domain": "a", "descriptors": [{}], "hitsAddend": 4294967296}"#,
             r#"{"domain": "a", "descriptors": [{}], "hitsAddend": "0x10"}"#,
+            r#"{"domain": "a", "descriptors": [{}], "hitsAddend": "+2"}"#,
             r#"{"domain": "a", "descriptors": [{"limit": {"unit": "EON"}}]}"#,
             r#"{"domain": "a", "descriptors": [{"limit": {"requestsPerUnit": 3}}]}"#,
         ] {

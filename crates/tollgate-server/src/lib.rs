@@ -16,6 +16,7 @@
 //! ```
 
 mod admin;
+mod attributes;
 mod bounds;
 mod connection;
 mod door;

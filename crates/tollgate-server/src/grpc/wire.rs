@@ -94,7 +94,7 @@ impl<'a> Question<'a> {
             match field? {
                 (1, Field::Bytes(domain)) => question.domain = text(domain),
                 (2, Field::Bytes(descriptor)) => question.read_descriptor(descriptor)?,
-                (3, Field::Varint(hits)) => question.hits = low_half(hits),
+                (3, Field::Varint(hits)) => question.hits = count(hits),
                 _ => {}
             }
         }
@@ -153,9 +153,9 @@ fn read_entry(message: &[u8]) -> Result<Entry<'_>, Unread> {
 fn read_limit(message: &[u8], limit: &mut (u32, u64, u32)) -> Result<(), Unread> {
     for field in Fields::of(message) {
         match field? {
-            (1, Field::Varint(count)) => limit.0 = low_half(count),
+            (1, Field::Varint(number)) => limit.0 = count(number),
             (2, Field::Varint(unit)) => limit.1 = unit,
-            (3, Field::Bytes(multiplier)) => limit.2 = low_half(read_wrapped(multiplier)?),
+            (3, Field::Bytes(multiplier)) => limit.2 = count(read_wrapped(multiplier)?),
             _ => {}
         }
     }
@@ -179,9 +179,10 @@ fn text(bytes: &[u8]) -> Cow<'_, str> {
     str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed)
 }
 
-/// What protocol buffers read in a 32-bit field that holds more.
-fn low_half(number: u64) -> u32 {
-    (number & u64::from(u32::MAX)) as u32
+/// A count that its 32-bit field cannot hold is the most it can. Protocol buffers would take its low
+/// half, which may be nothing.
+fn count(number: u64) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
 }
 
 /// Its number in the messages.
@@ -316,6 +317,13 @@ pub(crate) mod tests {
             .collect();
         let Question { domain, hits, entries, .. } = &question;
         assert_eq!(format!("{domain} {hits} {entries:?} {descriptors:?}"), expected);
+    }
+
+    #[test]
+    fn a_count_that_is_too_large_is_not_taken_for_a_small_one() {
+        // hits_addend = 2^32, of which protocol buffers would read the low half: nothing.
+        let question = Question::read(&[0x18, 0x80, 0x80, 0x80, 0x80, 0x10]);
+        assert_eq!(question.map(|it| it.hits).ok(), Some(u32::MAX));
     }
 
     #[test]

@@ -5,13 +5,14 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use http::StatusCode;
-use serde::de::{Deserializer, Error, MapAccess, Visitor};
+use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, de};
 use smallvec::SmallVec;
 use tollgate::http::{fields, json, query, status};
 use tollgate::{Cost, Keys, Request};
 
 use super::object::Object;
+use crate::attributes::are_one;
 use crate::bounds::{ATTRIBUTES_MAX, BATCH_BYTES_MAX, BATCH_MAX};
 use crate::gate::Gate;
 use crate::http1::{self, Answer};
@@ -63,15 +64,15 @@ pub(super) fn by_body(body: &[u8], gate: &Gate) -> Answer {
 
 /// `POST /v1/check/batch`: each check on its own, the answers in the same order.
 pub(super) fn batch(body: &[u8], gate: &Gate) -> Answer {
-    let checks: Vec<Object<Check<'_>>> = match serde_json::from_slice(body) {
-        Ok(checks) => checks,
+    let (checks, count) = match serde_json::from_slice(body) {
+        Ok(Batch { checks, count }) => (checks, count),
         Err(error) => {
             let sentence = format!("{error}; send an array of checks, {EXAMPLE} each");
             return http1::problem(StatusCode::BAD_REQUEST, &sentence);
         }
     };
-    if checks.len() > BATCH_MAX {
-        let sentence = format!("there are {} checks in it; {BATCH_MAX} may be", checks.len());
+    if count > BATCH_MAX {
+        let sentence = format!("there are {count} checks in it; {BATCH_MAX} may be");
         return http1::problem(StatusCode::PAYLOAD_TOO_LARGE, &sentence);
     }
     if is_long(&checks, gate) {
@@ -93,12 +94,27 @@ pub(super) fn batch(body: &[u8], gate: &Gate) -> Answer {
     http1::json(StatusCode::OK, body)
 }
 
+/// The checks of a batch, and how many there are: those beyond what may be are counted, not kept.
+struct Batch<'a> {
+    checks: Vec<Object<Check<'a>>>,
+    count: usize,
+}
+
 /// What is said of one limit at most, beside its key; of a check itself it is less.
 const LIMIT_BYTES: usize = 350;
+
+/// A byte of a value is up to three in a key.
+const ENCODED: usize = 3;
 
 /// Whether more would be said of these checks than an answer may hold. Looked at before anything is
 /// charged: a caller who gets no answer must not have paid.
 fn is_long(checks: &[Object<Check<'_>>], gate: &Gate) -> bool {
+    // Nearly always it is seen at once that there is room.
+    let limits = gate.limiter.with_policy(|policy| policy.rules().len());
+    let values = checks.iter().map(|Object(check)| check.attributes.bytes()).sum::<usize>();
+    if (checks.len() * LIMIT_BYTES + values * ENCODED) * (1 + limits) <= BATCH_BYTES_MAX {
+        return false;
+    }
     let mut bytes = 0;
     checks.iter().any(|Object(check)| {
         let keys = check.ask(|request| gate.limiter.keys(request));
@@ -168,15 +184,47 @@ fn as_text(bytes: Cow<'_, [u8]>) -> Option<Cow<'_, str>> {
 }
 
 impl<'a> Attributes<'a> {
+    fn bytes(&self) -> usize {
+        self.0.iter().map(|(_, value)| value.len()).sum()
+    }
+
     fn add(&mut self, name: Cow<'a, str>, value: Cow<'a, [u8]>) -> Result<(), String> {
         if self.0.len() >= ATTRIBUTES_MAX {
             return Err(format!("a check may have {ATTRIBUTES_MAX} attributes"));
         }
-        if self.0.iter().any(|(known, _)| *known == name) {
+        if self.0.iter().any(|(known, _)| are_one(known, &name)) {
             return Err(format!("attribute {name:?} is sent twice"));
         }
         self.0.push((name, value));
         Ok(())
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Batch<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Array<'a>(PhantomData<&'a str>);
+        impl<'de: 'a, 'a> Visitor<'de> for Array<'a> {
+            type Value = Batch<'a>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an array of checks")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut array: A) -> Result<Self::Value, A::Error> {
+                let mut checks = Vec::new();
+                while checks.len() < BATCH_MAX
+                    && let Some(check) = array.next_element()?
+                {
+                    checks.push(check);
+                }
+                let mut count = checks.len();
+                while array.next_element::<IgnoredAny>()?.is_some() {
+                    count += 1;
+                }
+                Ok(Batch { checks, count })
+            }
+        }
+        deserializer.deserialize_seq(Array(PhantomData))
     }
 }
 
@@ -269,7 +317,7 @@ impl<'de> Deserialize<'de> for Units {
 #[doc(hidden)]
 pub fn read_checks(bytes: &[u8]) -> usize {
     let one = serde_json::from_slice::<Object<Check<'_>>>(bytes).is_ok();
-    let many = serde_json::from_slice::<Vec<Object<Check<'_>>>>(bytes).map_or(0, |it| it.len());
+    let many = serde_json::from_slice::<Batch<'_>>(bytes).map_or(0, |batch| batch.count);
     let text = std::str::from_utf8(bytes).unwrap_or_default();
     many + usize::from(one) + usize::from(Check::from_query(text).is_ok())
 }

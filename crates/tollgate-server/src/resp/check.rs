@@ -15,6 +15,7 @@ use tollgate::{Answer, Cost, Decision, End, Limiter, Micros, Missing, Request, R
 
 use super::reply::{Complaint, Replies, Shown};
 use super::throttle::number;
+use crate::attributes::are_one;
 
 type Attributes<'b> = SmallVec<[(&'b str, &'b [u8]); 8]>;
 
@@ -98,7 +99,7 @@ fn read<'b>(words: &[&'b [u8]]) -> Result<(Attributes<'b>, Cost), Complaint> {
                 let name = Shown(name);
                 return Err(Complaint::new(format_args!("the attribute name {name} is not UTF-8")));
             };
-            let is_known = attributes.iter().any(|(known, _)| *known == text);
+            let is_known = attributes.iter().any(|(known, _)| are_one(known, text));
             attributes.push((text, value));
             is_known
         };

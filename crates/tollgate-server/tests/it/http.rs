@@ -89,6 +89,7 @@ fn what_is_no_check_is_refused_with_what_would_be_right() {
         (r#"{"attribute": {}}"#, "unknown field `attribute`"),
         (r#"{"attributes": {"user": ["42"]}}"#, "a text, a whole number, true or false"),
         (r#"{"attributes": {"user": "1", "user": "2"}}"#, "\"user\" is sent twice"),
+        (r#"{"attributes": {"header:x": "1", "header:X": "2"}}"#, "\"header:X\" is sent twice"),
         (r#"{"attributes": {}} trailing"#, "trailing characters"),
     ] {
         let answer = running.ask(Door::Http, "POST /v1/check", body);
@@ -207,6 +208,29 @@ fn a_path_or_method_that_is_not_there_is_told_what_is() {
     }
     let described = running.ask(Door::Http, "GET /openapi.json", "").json();
     assert_eq!(described["openapi"], "3.1.0");
+}
+
+#[test]
+fn the_document_knows_every_member_of_an_answer() {
+    let running = start(POLICY);
+    let document = running.ask(Door::Http, "GET /openapi.json", "").json();
+    let is_known = |schema: &str, member: &String| {
+        document["components"]["schemas"][schema]["properties"].get(member).is_some()
+    };
+    for (attributes, members) in [
+        (json!({"user": "42"}), 4),
+        (json!({"user": "mallory"}), 5),
+        (json!({"user": "42", "worker": "7"}), 5),
+    ] {
+        let verdict = check(&running, &json!({"attributes": attributes})).json();
+        let verdict = verdict.as_object().expect("an object");
+        assert_eq!(verdict.len(), members, "{verdict:?}");
+        assert!(verdict.keys().all(|member| is_known("Verdict", member)), "{verdict:?}");
+        for limit in verdict["limits"].as_array().expect("limits") {
+            let mut members = limit.as_object().expect("an object").keys();
+            assert!(members.all(|member| is_known("Limit", member)), "{limit}");
+        }
+    }
 }
 
 #[test]
