@@ -20,6 +20,10 @@ const SETTINGS: &str = r#"
 [checks.negative_data_rejection]
 expected-statuses = [400, 401, 404, 405, 413]
 
+# A lease that nobody holds is not found, and who sends too much is denied.
+[checks.positive_data_acceptance]
+expected-statuses = ["2xx", 404, 429]
+
 # It answers with the status that it is told to answer with, to any method.
 [[operations]]
 include-path = "/v1/forward-auth"
@@ -29,6 +33,7 @@ phases.coverage.unexpected-methods = []
 
 # To a schema 1.0 is a whole number; here numbers are digits.
 [[operations]]
+include-method = "POST"
 include-path-regex = "^/(v1/check|v1/check/batch|json)$"
 checks.positive_data_acceptance.enabled = false
 "#;

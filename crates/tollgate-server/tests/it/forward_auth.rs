@@ -207,7 +207,7 @@ fn only_its_own_path_and_what_is_behind_it_is_for_proxies() {
 #[test]
 fn a_wait_belongs_to_the_client_also_where_all_are_counted_together() {
     let running =
-        Running::start(&["http"], "limits: [{ name: all, rate: 1/year, algorithm: fixed_window }]");
+        Running::start(&["http"], "limits: [{ name: all, rate: 1/year, algorithm: token_bucket }]");
     let wait = |client: &str| {
         let answer = ask(&running, "/v1/forward-auth", &forwarded("/", client));
         answer.field("retry-after-ms").map(|wait| wait.parse().expect("milliseconds"))
