@@ -1,6 +1,6 @@
 //! What a store is asked, and what it answers.
 
-use tollgate_core::{Cost, Counter, Decision, Key, Step, Timestamp};
+use tollgate_core::{Cost, Counter, Decision, Key, Micros, Step, Timestamp};
 
 use crate::enrolled::Enrolled;
 use crate::fingerprint::Fingerprint;
@@ -93,6 +93,16 @@ impl Taken {
             Self::Counted(counted) => counted.step.is_allowed,
             Self::Decided { decision, .. } => decision.is_allowed(),
             Self::Full(when_full) => *when_full == WhenFull::Admit,
+        }
+    }
+
+    /// How long an allowed request is to be held.
+    #[inline]
+    pub fn delay(&self) -> Micros {
+        match self {
+            Self::Counted(counted) => counted.step.delay,
+            Self::Decided { decision, .. } => decision.delay(),
+            Self::Full(_) => Micros::ZERO,
         }
     }
 

@@ -36,7 +36,8 @@ use ::http::StatusCode;
 
 use crate::{Ruling, Verdict};
 
-pub use extract::{Attributes, Repeated, Sent, extract};
+pub use extract::{Attributes, BadRequest, Sent, extract};
+pub use text::number_before;
 
 /// The status that a verdict is answered with, where it is not passed on.
 ///

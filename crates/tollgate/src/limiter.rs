@@ -91,17 +91,16 @@ impl Limiter {
         if let Some(keys) = &mut keys {
             keys.clear();
         }
-        let admission = policy.policy.admit(request, &mut scratch);
-        let (ruling, taken) = match &admission {
+        let mut taken = SmallVec::new();
+        let ruling = match &policy.policy.admit(request, &mut scratch) {
             Admission::Charges(charges) => {
                 if let Some(keys) = keys {
                     charges.iter().for_each(|charge| keys.push(&self.store, &key(charge)));
                 }
-                self.settle(&policy, charges)
+                self.settle(&policy, charges, &mut taken)
             }
-            other => (ruled_out(other), SmallVec::new()),
+            other => ruled_out(other),
         };
-        drop(admission);
         Verdict { ruling, taken, policy }
     }
 
@@ -154,39 +153,54 @@ impl Limiter {
         lease.slots.iter().fold(true, |all, slot| self.store.renew(slot) & all)
     }
 
+    /// Takes what is charged, and adds what each limit said to `entries`.
     fn settle(
         &self,
         policy: &InForce,
         charges: &Charges<'_, '_>,
-    ) -> (Ruling, SmallVec<[Entry; 4]>) {
-        let asked: SmallVec<[Charge<'_>; INLINE]> = charges
-            .iter()
-            .map(|charge| Charge {
-                key: key(charge),
-                limit: &policy.enrolled[charge.limit],
-                cost: charge.cost,
-                mode: store_mode(charge.rule),
-                count_denied: charge.rule.count_denied(),
-                when_full: when_full(charge.rule),
-            })
-            .collect();
-        let taken = self.store.take(&asked);
-        let entry = |(charge, taken): (&tollgate_policy::Charge<'_, '_>, &Taken)| Entry {
-            rule: charge.rule_index as u32,
-            limit: charge.limit as u32,
-            taken: *taken,
-        };
-        let entries = charges.iter().zip(&taken).map(entry).collect();
-        let denied = charges
-            .iter()
-            .zip(&taken)
-            .filter(|(charge, taken)| charge.rule.mode() == Mode::Enforce && !taken.is_allowed());
-        // A caller who sends too much is told so even when another limit could not count.
-        let ruling = denied.fold(Ruling::Allowed, |ruling, (_, taken)| match (ruling, taken) {
-            (Ruling::Denied, _) | (_, Taken::Counted(_) | Taken::Decided { .. }) => Ruling::Denied,
-            (_, Taken::Full(_)) => Ruling::Uncounted,
-        });
-        (ruling, entries)
+        entries: &mut SmallVec<[Entry; 4]>,
+    ) -> Ruling {
+        let ask = |charge| asked(policy, charge);
+        // Most requests are under one limit, and lists of more are costly to hand around.
+        if let [charge] = &charges[..] {
+            let taken = self.store.take_one(&ask(charge));
+            entries.push(entry(charge, taken));
+            return ruled(Ruling::Allowed, charge.rule, &taken);
+        }
+        let asked: SmallVec<[Charge<'_>; INLINE]> = charges.iter().map(ask).collect();
+        let mut ruling = Ruling::Allowed;
+        for (charge, taken) in charges.iter().zip(self.store.take(&asked)) {
+            entries.push(entry(charge, taken));
+            ruling = ruled(ruling, charge.rule, &taken);
+        }
+        ruling
+    }
+}
+
+fn asked<'c>(policy: &'c InForce, charge: &'c tollgate_policy::Charge<'_, '_>) -> Charge<'c> {
+    Charge {
+        key: key(charge),
+        limit: &policy.enrolled[charge.limit],
+        cost: charge.cost,
+        mode: store_mode(charge.rule),
+        count_denied: charge.rule.count_denied(),
+        when_full: when_full(charge.rule),
+    }
+}
+
+fn entry(charge: &tollgate_policy::Charge<'_, '_>, taken: Taken) -> Entry {
+    Entry { rule: charge.rule_index as u32, limit: charge.limit as u32, taken }
+}
+
+/// What becomes of a request when one more limit has answered. A caller who sends too much is told
+/// so even when another limit could not count.
+fn ruled(so_far: Ruling, rule: &Rule, taken: &Taken) -> Ruling {
+    if rule.mode() != Mode::Enforce || taken.is_allowed() {
+        return so_far;
+    }
+    match (so_far, taken) {
+        (Ruling::Denied, _) | (_, Taken::Counted(_) | Taken::Decided { .. }) => Ruling::Denied,
+        (_, Taken::Full(_)) => Ruling::Uncounted,
     }
 }
 

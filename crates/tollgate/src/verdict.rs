@@ -88,7 +88,7 @@ impl Verdict {
     /// How long an allowed request should be held before it goes on.
     pub fn delay(&self) -> Micros {
         let enforced = self.answers().filter(Answer::is_enforced);
-        let delays = enforced.filter_map(|answer| answer.decision().map(|it| it.delay()));
+        let delays = enforced.map(|answer| answer.entry.taken.delay());
         if self.is_allowed() { delays.max().unwrap_or_default() } else { Micros::ZERO }
     }
 
@@ -129,8 +129,14 @@ impl Verdict {
         let share = |decision: &Decision| {
             (u64::from(decision.remaining) << 32) / u64::from(decision.limit).max(1)
         };
-        self.answers()
-            .filter(|answer| answer.rate().is_some() && answer.is_enforced())
+        let mut rates = self.answers().filter(|answer| {
+            answer.rate().is_some() && answer.is_enforced() && answer.is_counted()
+        });
+        let first = rates.next()?;
+        let Some(second) = rates.next() else { return Some(first) };
+        [first, second]
+            .into_iter()
+            .chain(rates)
             .filter_map(|answer| Some((share(&answer.decision()?), answer)))
             .min_by_key(|(share, _)| *share)
             .map(|(_, answer)| answer)
@@ -178,6 +184,11 @@ impl<'v> Answer<'v> {
     /// Whether it lets the request go on.
     pub fn is_allowed(&self) -> bool {
         self.entry.taken.is_allowed()
+    }
+
+    /// Whether it could count the request, and so has a [`decision`](Self::decision).
+    fn is_counted(&self) -> bool {
+        !matches!(self.entry.taken, Taken::Full(_))
     }
 
     /// Whether its denial counts, or is only reported.

@@ -2,6 +2,8 @@
 
 use std::fmt::{self, Write};
 
+use tollgate::http::number_before;
+
 /// Which generation of the protocol a client speaks. Ours differ in two types only: the second
 /// has no maps and another way to say "nothing".
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -67,22 +69,18 @@ impl<'o> Replies<'o> {
 
     #[inline]
     fn number(&mut self, kind: u8, number: i64) {
-        let mut digits = [0; 20];
-        let mut at = digits.len();
-        let mut rest = number.unsigned_abs();
-        loop {
-            at -= 1;
-            digits[at] = b'0' + (rest % 10) as u8;
-            rest /= 10;
-            if rest == 0 {
-                break;
-            }
-        }
-        self.output.push(kind);
+        // One piece, since handing over pieces costs more than the digits do.
+        let mut line = [0; 24];
+        let (room, end) = line.split_at_mut(22);
+        end.copy_from_slice(b"\r\n");
+        let mut start = number_before(room, number.unsigned_abs());
         if number < 0 {
-            self.output.push(b'-');
+            start -= 1;
+            room[start] = b'-';
         }
-        self.end(&digits[at..]);
+        start -= 1;
+        room[start] = kind;
+        self.output.extend_from_slice(&line[start..]);
     }
 
     #[inline]

@@ -1,19 +1,43 @@
 //! Numbers and quoted text, written without an allocation of their own.
 
 /// Writes a number in decimal.
-pub(super) fn number(out: &mut Vec<u8>, mut number: u64) {
+#[inline]
+pub(super) fn number(out: &mut Vec<u8>, number: u64) {
     let mut digits = [0; 20];
-    let mut start = digits.len();
-    loop {
-        start -= 1;
-        digits[start] = b'0' + (number % 10) as u8;
-        number /= 10;
-        if number == 0 {
-            break;
-        }
-    }
+    let start = number_before(&mut digits, number);
     out.extend_from_slice(&digits[start..]);
 }
+
+/// Writes a number in decimal to the end of `room`, which has twenty bytes at least; tells where it
+/// begins.
+#[inline]
+pub fn number_before(room: &mut [u8], mut number: u64) -> usize {
+    let mut start = room.len();
+    while number >= 10 {
+        start -= 2;
+        let two = (number % 100) as usize;
+        room[start..start + 2].copy_from_slice(&PAIRS[2 * two..2 * two + 2]);
+        number /= 100;
+    }
+    // A leading zero of a pair is not written, but the only digit of zero is.
+    if number > 0 || start == room.len() {
+        start -= 1;
+        room[start] = b'0' + number as u8;
+    }
+    start
+}
+
+/// All numbers of two digits: dividing by a hundred takes no longer than dividing by ten.
+const PAIRS: [u8; 200] = {
+    let mut pairs = [0; 200];
+    let mut number = 0;
+    while number < 100 {
+        pairs[2 * number] = b'0' + (number / 10) as u8;
+        pairs[2 * number + 1] = b'0' + (number % 10) as u8;
+        number += 1;
+    }
+    pairs
+};
 
 /// Writes a JSON string.
 pub(super) fn json_string(out: &mut Vec<u8>, text: &str) {
