@@ -169,8 +169,8 @@ impl CidrSet {
     }
 }
 
-/// The longest text an IPv6 prefix is counted by: eight groups, a slash and three digits.
-const COUNTED_BYTES_MAX: usize = 8 * 4 + 7 + 4;
+/// The longest text an IPv6 prefix is counted by: eight groups and the colons between them.
+const COUNTED_BYTES_MAX: usize = 8 * 4 + 7;
 
 /// The text by which an address is counted, written without an allocation.
 #[derive(Clone, Debug)]
@@ -186,8 +186,12 @@ impl CountedText {
         &self.bytes[..usize::from(self.length)]
     }
 
-    /// Writes an IPv4 address as usual, and an IPv6 address as its prefix: `2001:db8:0:100::/56`.
-    /// One address always gives one text; runs of zeroes inside the prefix are written out.
+    /// Writes an IPv4 address as usual, and an IPv6 address as the first of its prefix:
+    /// `2001:db8:0:100::`. One address always gives one text; runs of zeroes inside the prefix are
+    /// written out.
+    ///
+    /// The text is itself an address of the prefix. What is no address is counted as it is, so it
+    /// is never counted with one: `2001:db8:0:100::/56` would be.
     pub(crate) fn write(&mut self, address: IpAddr, ipv6_prefix: u8) {
         self.length = 0;
         match address {
@@ -217,10 +221,6 @@ impl CountedText {
         if groups < 8 {
             self.push(b':');
             self.push(b':');
-        }
-        if prefix < 128 {
-            self.push(b'/');
-            self.push_decimal(prefix);
         }
     }
 
@@ -272,25 +272,26 @@ mod tests {
 
     #[test]
     fn an_ipv6_address_is_counted_by_its_prefix() {
-        assert_eq!(counted("2001:db8:1:2ff:aaaa::1", 56), "2001:db8:1:200::/56");
-        assert_eq!(counted("2001:db8:1:200::", 56), "2001:db8:1:200::/56");
-        assert_eq!(counted("::1", 56), "0:0:0:0::/56");
-        assert_eq!(counted("2001:db8::1", 32), "2001:db8::/32");
-        assert_eq!(counted("2001:db8::1", 33), "2001:db8:0::/33");
+        assert_eq!(counted("2001:db8:1:2ff:aaaa::1", 56), "2001:db8:1:200::");
+        assert_eq!(counted("2001:db8:1:200::", 56), "2001:db8:1:200::");
+        assert_eq!(counted("::1", 56), "0:0:0:0::");
+        assert_eq!(counted("2001:db8::1", 32), "2001:db8::");
+        assert_eq!(counted("2001:db8::1", 33), "2001:db8:0::");
         assert_eq!(counted("2001:db8::1", 128), "2001:db8:0:0:0:0:0:1");
         assert_eq!(
             counted("ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", 127),
-            "ffff:ffff:ffff:ffff:ffff:ffff:ffff:fffe/127"
+            "ffff:ffff:ffff:ffff:ffff:ffff:ffff:fffe"
         );
     }
 
     #[test]
-    fn the_counted_text_reads_back_as_the_prefix() {
-        for prefix in 32..=127 {
-            let text = counted("2001:db8:ffff:eeee:dddd:cccc:bbbb:aaaa", prefix);
-            let block: Cidr = text.parse().unwrap_or_else(|error| panic!("{text} {error}"));
-            assert_eq!(block.prefix(), prefix);
-            assert!(block.contains("2001:db8:ffff:eeee:dddd:cccc:bbbb:aaaa".parse().unwrap()));
+    fn the_counted_text_is_an_address_of_the_prefix() {
+        let address = read_address(b"2001:db8:ffff:eeee:dddd:cccc:bbbb:aaaa").unwrap();
+        for prefix in 32..=128 {
+            let text = counted(&address.to_string(), prefix);
+            let read = read_address(text.as_bytes()).unwrap_or_else(|| panic!("{text}"));
+            assert_eq!(read, masked(address, prefix), "{text}");
+            assert_eq!(counted(&text, prefix), text);
         }
     }
 

@@ -4,6 +4,7 @@
 //! and what is said by `not`. Methods and hosts are compared without regard to case, so that `get`
 //! is no way around a limit on GET; everything else is compared byte by byte.
 
+use std::net::Ipv6Addr;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -95,7 +96,8 @@ impl HostPattern {
     }
 }
 
-/// A host in small letters, without its port and without the dot that may end it.
+/// A host in small letters, without its port and without the dot that may end it; an IPv6 address
+/// in its usual form.
 pub(crate) fn canonical_host(host: &[u8]) -> SmallVec<[u8; 64]> {
     let mut name = host;
     if let Some(colon) = host.iter().rposition(|byte| *byte == b':') {
@@ -106,10 +108,18 @@ pub(crate) fn canonical_host(host: &[u8]) -> SmallVec<[u8; 64]> {
             name = &host[..colon];
         }
     }
+    if let Some(address) = read_bracketed(name) {
+        return SmallVec::from_slice(format!("[{address}]").as_bytes());
+    }
     let mut name: SmallVec<[u8; 64]> =
         SmallVec::from_slice(name.strip_suffix(b".").unwrap_or(name));
     name.make_ascii_lowercase();
     name
+}
+
+fn read_bracketed(host: &[u8]) -> Option<Ipv6Addr> {
+    let inside = host.strip_prefix(b"[")?.strip_suffix(b"]")?;
+    std::str::from_utf8(inside).ok()?.parse().ok()
 }
 
 /// A method in capitals.

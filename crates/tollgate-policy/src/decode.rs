@@ -15,7 +15,7 @@ use crate::attribute::{AttributeId, Attributes};
 use crate::bounds::{ATTRIBUTE_BYTES_MAX, LIMITS_MAX};
 use crate::condition::{self, Condition};
 use crate::mistake::{Report, Source, Span, WarningCode, quoted};
-use crate::settings::Settings;
+use crate::settings::{Paths, Settings};
 use crate::suggest::{closest, distance};
 use crate::yaml::{Kind, Node, Word};
 
@@ -24,7 +24,7 @@ pub(crate) use limit::{CostDraft, HowMuch, LimitDraft};
 
 /// Every field of every map of a policy, by the map; the schema names the same ones.
 #[cfg(test)]
-pub(crate) const FIELDS: [(&str, &[&str]); 20] = [
+pub(crate) const FIELDS: [(&str, &[&str]); 21] = [
     ("policy", &POLICY_FIELDS),
     ("listen", &settings::LISTEN_FIELDS),
     ("listener", &settings::LISTENER_FIELDS),
@@ -34,6 +34,7 @@ pub(crate) const FIELDS: [(&str, &[&str]); 20] = [
     ("redis", &settings::REDIS_FIELDS),
     ("sentinel", &settings::SENTINEL_FIELDS),
     ("client_ip", &settings::CLIENT_IP_FIELDS),
+    ("paths", &settings::PATHS_FIELDS),
     ("tenants", &settings::TENANTS_FIELDS),
     ("unknown", &settings::UNKNOWN_FIELDS),
     ("descriptors", &settings::DESCRIPTORS_FIELDS),
@@ -47,11 +48,12 @@ pub(crate) const FIELDS: [(&str, &[&str]); 20] = [
     ("override", &crate::tenants::OVERRIDE_FIELDS),
 ];
 
-const POLICY_FIELDS: [&str; 10] = [
+const POLICY_FIELDS: [&str; 11] = [
     "listen",
     "upstream",
     "store",
     "client_ip",
+    "paths",
     "tenants",
     "exempt",
     "deny",
@@ -96,14 +98,22 @@ pub(crate) struct Decoder<'s, 't, 'm> {
     pub(crate) report: &'m mut Report,
     pub(crate) attributes: Attributes,
     tiers: Vec<Word>,
+    /// What is one path, also in the patterns that follow.
+    paths: Paths,
     /// Values that conditions ask for, each once.
     words: HashSet<condition::Word>,
 }
 
 impl<'s, 't, 'm> Decoder<'s, 't, 'm> {
     pub(crate) fn new(source: &'s Source<'t>, report: &'m mut Report) -> Self {
-        let attributes = Attributes::default();
-        Self { source, report, attributes, tiers: Vec::new(), words: HashSet::new() }
+        Self {
+            source,
+            report,
+            attributes: Attributes::default(),
+            tiers: Vec::new(),
+            paths: Paths::default(),
+            words: HashSet::new(),
+        }
     }
 
     pub(crate) fn document(&mut self, root: &Node) -> Document {

@@ -135,7 +135,7 @@ impl Index {
             Test::OneOf(words) => words.iter().for_each(|word| file.values.file(word, number)),
             Test::Method(words) => words.iter().for_each(|word| file.methods.file(word, number)),
             Test::Path(patterns) => {
-                for pattern in patterns {
+                for pattern in patterns.iter().flat_map(Pattern::forms) {
                     match pattern.literal() {
                         Some(path) => file.literal_paths.file(path, number),
                         None => file.paths.insert(pattern, number),

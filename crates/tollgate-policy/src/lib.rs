@@ -67,6 +67,9 @@
 //! - A condition on an attribute that the request lacks does not hold, except `absent` and `not`.
 //! - Methods and hosts are compared without regard to case, hosts without port; paths by segments
 //!   (`*` and `{name}` for one, `**` for any number); addresses as addresses; all else byte by byte.
+//! - A pattern stands for what is written, and for the one form that the policy's `paths` bring it
+//!   into ([`Paths::fold`]). Doors that face clients hand in paths in that form; what others hand in
+//!   is matched as it is.
 //! - What a request lacks and a limit counts by is one value shared by all who lack it
 //!   ([`Missing::Shared`]), or keeps the limit from applying ([`Missing::Skip`]). Requests without a
 //!   known key have no tenant, and share that lack at every door.
@@ -112,6 +115,7 @@ pub use request::{Admission, Charge, Charges, End, ListEntry, Missing, Request, 
 pub use rule::{Mode, OnStoreFailure, Per, Rule, Source};
 pub use schema::schema;
 pub use settings::{
-    Charging, ClientIp, DescriptorSettings, HeaderGeneration, Listen, Listener, MemoryStore,
-    RedisServers, RedisStore, ResponseHeaders, Settings, Store, Tenants, Tls, Unknown,
+    Charging, ClientIp, DescriptorSettings, EncodedSlash, HeaderGeneration, Likeness, Listen,
+    Listener, MemoryStore, Paths, RedisServers, RedisStore, ResponseHeaders, Settings, Store,
+    Tenants, Tls, Unknown,
 };

@@ -2,10 +2,13 @@
 //!
 //! A pattern is segments between slashes: `*` or `{name}` stands for one segment that is not
 //! empty, `**` for any number of segments, none included, and anything else for itself. A path is
-//! matched as it comes; making `/x/../login` and `/login` the same is the work of the doors.
+//! matched as it comes; making `/x/../login` and `/login` the same is the work of the doors, and so
+//! is folding together what the policy takes for one path. A pattern is folded here, in the same
+//! way, and keeps standing for what is written as well: callers of the API send what they like.
 //!
 //! The two matchers here, [`Pattern::matches`] and [`PathTree::find`], must always agree.
 
+use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -13,6 +16,7 @@ use std::hash::{Hash, Hasher};
 use smallvec::SmallVec;
 
 use crate::bounds::PATTERN_BYTES_MAX;
+use crate::settings::{Likeness, Paths};
 use crate::words::WordTable;
 
 /// One path pattern. Two are equal if they stand for the same paths: names in braces make no
@@ -21,6 +25,8 @@ use crate::words::WordTable;
 pub(crate) struct Pattern {
     text: Box<str>,
     segments: Box<[Segment]>,
+    /// As it is written, if that is not its one form.
+    written: Option<Box<Pattern>>,
 }
 
 impl PartialEq for Pattern {
@@ -48,7 +54,16 @@ enum Segment {
 
 impl Pattern {
     /// Reads a pattern, or says what is wrong with it, to follow the quoted pattern in a sentence.
-    pub(crate) fn read(text: &str) -> Result<Self, &'static str> {
+    pub(crate) fn read(text: &str, paths: Paths) -> Result<Self, &'static str> {
+        let written = Self::read_written(text)?;
+        let folded = Self::read_written(&paths.fold(Cow::Borrowed(text)))?;
+        if folded == written {
+            return Ok(written);
+        }
+        Ok(Self { written: Some(Box::new(written)), ..folded })
+    }
+
+    fn read_written(text: &str) -> Result<Self, &'static str> {
         if text.len() > PATTERN_BYTES_MAX {
             return Err("is longer than a pattern may be, 4096 bytes");
         }
@@ -64,15 +79,20 @@ impl Pattern {
         if inner.contains(&Segment::Literal(Box::default())) {
             return Err("holds //, which no path does once a door has tidied it; write one /");
         }
-        Ok(Self { text: text.into(), segments: tidied(segments).into() })
+        Ok(Self { text: text.into(), segments: tidied(segments).into(), written: None })
     }
 
-    /// Whether the pattern stands for one path only.
+    /// The pattern in its one form, and as it is written if that is another.
+    pub(crate) fn forms(&self) -> impl Iterator<Item = &Self> {
+        [Some(self), self.written.as_deref()].into_iter().flatten()
+    }
+
+    /// Whether the pattern stands for one path only, in whatever form.
     pub(crate) fn is_literal(&self) -> bool {
         self.segments.iter().all(|segment| matches!(segment, Segment::Literal(_)))
     }
 
-    /// The path that a literal pattern stands for, as [`without_slash`] gives it.
+    /// The path that a literal pattern stands for in this form, as [`without_slash`] gives it.
     pub(crate) fn literal(&self) -> Option<&[u8]> {
         self.is_literal().then(|| without_slash(self.text.as_bytes()))
     }
@@ -95,6 +115,10 @@ impl Pattern {
     /// Whether the pattern stands for `path`.
     pub(crate) fn matches(&self, path: &[u8]) -> bool {
         let segments: SmallVec<[&[u8]; 16]> = split(path).collect();
+        self.forms().any(|form| form.stands_for(&segments))
+    }
+
+    fn stands_for(&self, segments: &[&[u8]]) -> bool {
         let (mut place, mut at) = (0, 0);
         // Where the last `**` was, and how much it has swallowed. Only the last one ever needs to
         // swallow more: what an earlier one left over is left over for the later one as well.
@@ -124,7 +148,7 @@ impl Pattern {
 
 impl fmt::Display for Pattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
+        f.write_str(self.written.as_ref().map_or(&self.text, |written| &written.text))
     }
 }
 
@@ -160,6 +184,58 @@ impl Segment {
             Self::Any => true,
         }
     }
+}
+
+impl Paths {
+    /// The one form of all paths that are one path here: what a limit matches and counts, where
+    /// what is sent on stays as it was sent. The path is tidy: without empty segments, `.` and `..`.
+    ///
+    /// ```
+    /// use tollgate_policy::Paths;
+    /// assert_eq!(Paths::default().fold("/login;a=1/".into()), "/login");
+    /// ```
+    pub fn fold<'p>(&self, path: Cow<'p, str>) -> Cow<'p, str> {
+        let mut path = path;
+        if self.params == Likeness::Same && path.split('/').any(|it| name(it).len() < it.len()) {
+            path = Cow::Owned(without_params(&path));
+        }
+        if self.trailing_slash == Likeness::Same && path.len() > 1 && path.ends_with('/') {
+            path = match path {
+                Cow::Borrowed(path) => Cow::Borrowed(&path[..path.len() - 1]),
+                Cow::Owned(mut path) => {
+                    path.pop();
+                    Cow::Owned(path)
+                }
+            };
+        }
+        if self.case == Likeness::Same && path.contains(|letter: char| letter.is_ascii_uppercase())
+        {
+            path.to_mut().make_ascii_lowercase();
+        }
+        path
+    }
+}
+
+/// A segment without its parameters. An encoded semicolon begins them as well: some proxies decode
+/// it on the way to a server that takes parameters off.
+fn name(segment: &str) -> &str {
+    let encoded = segment.as_bytes().windows(3).position(|it| it.eq_ignore_ascii_case(b"%3B"));
+    let plain = segment.find(';');
+    let end = encoded.into_iter().chain(plain).min().unwrap_or(segment.len());
+    &segment[..end]
+}
+
+/// The path without parameters. A segment of nothing else is none: `/;a=1/login` is `/login`.
+fn without_params(path: &str) -> String {
+    let mut bare = String::with_capacity(path.len());
+    let mut segments = path.split('/').skip(1).map(name).peekable();
+    while let Some(name) = segments.next() {
+        if !name.is_empty() || segments.peek().is_none() {
+            bare.push('/');
+            bare.push_str(name);
+        }
+    }
+    bare
 }
 
 /// `**` twice in a row says no more than once, but would be tried twice.
@@ -218,7 +294,7 @@ impl PathTree {
         self.nodes.is_empty()
     }
 
-    /// Adds a pattern under a number.
+    /// Adds one form of a pattern under a number.
     pub(crate) fn insert(&mut self, pattern: &Pattern, number: u32) {
         if self.nodes.is_empty() {
             self.add_node(false);

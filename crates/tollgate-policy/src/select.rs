@@ -90,7 +90,7 @@ impl<T: Copy> Table<T> {
         patterns.sort_by(|(one, _), (other, _)| one.compare_precision(other));
         let mut tree = PathTree::default();
         for (number, (pattern, _)) in patterns.iter().enumerate() {
-            tree.insert(pattern, number as u32);
+            pattern.forms().for_each(|form| tree.insert(form, number as u32));
         }
         Self::Paths { tree, amounts: patterns.into_iter().map(|(_, amount)| amount).collect() }
     }

@@ -18,6 +18,8 @@ pub struct Settings {
     pub store: Store,
     /// `client_ip`.
     pub client_ip: ClientIp,
+    /// `paths`.
+    pub paths: Paths,
     /// `tenants`.
     pub tenants: Option<Tenants>,
     /// `headers`, in the order written; empty for `off`.
@@ -33,6 +35,7 @@ impl Default for Settings {
             upstream: None,
             store: Store::default(),
             client_ip: ClientIp::default(),
+            paths: Paths::default(),
             tenants: None,
             headers: vec![HeaderGeneration::Draft11, HeaderGeneration::XRateLimit],
             descriptors: None,
@@ -164,6 +167,49 @@ impl Default for ClientIp {
     fn default() -> Self {
         Self { trusted_proxies: Vec::new(), ipv6_prefix: 56 }
     }
+}
+
+/// Which ways to write a path are one path to the doors that face clients, and so one budget.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Paths {
+    /// `/login/` and `/login`; the same unless said.
+    pub trailing_slash: Likeness,
+    /// `/login;a=1` and `/login`; the same unless said.
+    pub params: Likeness,
+    /// `/Login` and `/login`; apart unless said.
+    pub case: Likeness,
+    /// What becomes of `%2F` and `%5C`; refused unless said.
+    pub encoded_slash: EncodedSlash,
+}
+
+impl Default for Paths {
+    fn default() -> Self {
+        Self {
+            trailing_slash: Likeness::Same,
+            params: Likeness::Same,
+            case: Likeness::Apart,
+            encoded_slash: EncodedSlash::Refuse,
+        }
+    }
+}
+
+/// Whether two ways to write a path are one path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Likeness {
+    /// They are.
+    Same,
+    /// They are two.
+    Apart,
+}
+
+/// What becomes of a path with an encoded slash or backslash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EncodedSlash {
+    /// It is a bad request: a slash to some servers, a part of a name to others.
+    Refuse,
+    /// It is part of a name.
+    Keep,
 }
 
 /// Who the caller is, by an API key.

@@ -43,9 +43,9 @@ pub use limiter::{Keys, Lease, Limiter, LimiterError, Pinned};
 pub use tollgate_core::Value;
 pub use tollgate_core::{Algorithm, Cost, Decision, Key, Limit, Micros, Outcome, Quota, Timestamp};
 pub use tollgate_policy::{
-    Charging, Cidr, ClientIp, DescriptorSettings, Descriptors, End, HeaderGeneration, Listen,
-    Listener, Missing, Mistake, Mistakes, Mode, OnStoreFailure, Policy, Request, ResponseHeaders,
-    Rule, Settings, Source, Store, Warning,
+    Charging, Cidr, ClientIp, DescriptorSettings, Descriptors, EncodedSlash, End, HeaderGeneration,
+    Likeness, Listen, Listener, Missing, Mistake, Mistakes, Mode, OnStoreFailure, Paths, Policy,
+    Request, ResponseHeaders, Rule, Settings, Source, Store, Warning,
 };
 pub use tollgate_store::{Charge, Clock, Enrolled, MemoryStore, Taken};
 pub use tollgate_store::{TooManyLimits, Unreservable, snapshot};

@@ -235,7 +235,7 @@ impl Decoder<'_, '_, '_> {
 
     fn key(&mut self, attribute: &str, word: &Word, owner: &str) -> Option<Key> {
         let read = match attribute {
-            "path" => Pattern::read(&word.text).map(Key::Path),
+            "path" => Pattern::read(&word.text, self.paths).map(Key::Path),
             "method" => read_method(&word.text).map(Key::Word),
             "host" => read_host(&word.text).and_then(|host| {
                 let plain = (!host.below).then(|| Key::Word(host.name.as_ref().into()));

@@ -12,8 +12,9 @@ use crate::bounds::{
 };
 use crate::mistake::{Span, WarningCode, quoted};
 use crate::settings::{
-    Charging, ClientIp, DescriptorSettings, HeaderGeneration, Listen, Listener, MemoryStore,
-    RedisServers, RedisStore, ResponseHeaders, Store, Tenants, Tls, Unknown,
+    Charging, ClientIp, DescriptorSettings, EncodedSlash, HeaderGeneration, Likeness, Listen,
+    Listener, MemoryStore, Paths, RedisServers, RedisStore, ResponseHeaders, Store, Tenants, Tls,
+    Unknown,
 };
 use crate::suggest::closest;
 use crate::yaml::{Kind, Node, Word};
@@ -26,6 +27,7 @@ pub(super) const MEMORY_FIELDS: [&str; 2] = ["max_bytes", "snapshot"];
 pub(super) const REDIS_FIELDS: [&str; 5] = ["url", "cluster", "sentinel", "timeout", "prefix"];
 pub(super) const SENTINEL_FIELDS: [&str; 2] = ["master", "nodes"];
 pub(super) const CLIENT_IP_FIELDS: [&str; 2] = ["trusted_proxies", "ipv6_prefix"];
+pub(super) const PATHS_FIELDS: [&str; 4] = ["trailing_slash", "params", "case", "encoded_slash"];
 pub(super) const TENANTS_FIELDS: [&str; 3] = ["from", "file", "unknown"];
 pub(super) const UNKNOWN_FIELDS: [&str; 1] = ["tier"];
 pub(super) const DESCRIPTORS_FIELDS: [&str; 7] = [
@@ -52,6 +54,10 @@ impl Decoder<'_, '_, '_> {
         if let Some(node) = fields.get("client_ip") {
             document.settings.client_ip = self.client_ip(node);
         }
+        if let Some(node) = fields.get("paths") {
+            self.paths = self.paths(node);
+        }
+        document.settings.paths = self.paths;
         document.has_tenants = fields.has("tenants");
         if let Some((tenants, draft)) = fields.get("tenants").and_then(|node| self.tenants(node)) {
             document.settings.tenants = Some(tenants);
@@ -387,6 +393,24 @@ impl Decoder<'_, '_, '_> {
                 None
             }
         }
+    }
+
+    fn paths(&mut self, node: &Node) -> Paths {
+        let owner = "paths";
+        let defaults = Paths::default();
+        let Some(fields) = self.fields(node, owner, &PATHS_FIELDS) else { return defaults };
+        let mut likeness = |field: &str| {
+            let words = [("same", Likeness::Same), ("apart", Likeness::Apart)];
+            fields.get(field).and_then(|node| self.one_of(node, owner, field, &words))
+        };
+        let trailing_slash = likeness("trailing_slash").unwrap_or(defaults.trailing_slash);
+        let params = likeness("params").unwrap_or(defaults.params);
+        let case = likeness("case").unwrap_or(defaults.case);
+        let words = [("refuse", EncodedSlash::Refuse), ("keep", EncodedSlash::Keep)];
+        let slash = fields.get("encoded_slash");
+        let slash = slash.and_then(|node| self.one_of(node, owner, "encoded_slash", &words));
+        let encoded_slash = slash.unwrap_or(defaults.encoded_slash);
+        Paths { trailing_slash, params, case, encoded_slash }
     }
 
     fn tenants(&mut self, node: &Node) -> Option<(Tenants, TenantsDraft)> {

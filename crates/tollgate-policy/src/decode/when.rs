@@ -119,7 +119,11 @@ impl Decoder<'_, '_, '_> {
             texts.push((node, text));
         }
         match name {
-            "path" => self.read_all(&texts, owner, Pattern::read).map(Test::Path),
+            "path" => {
+                let paths = self.paths;
+                let read = |text: &str| Pattern::read(text, paths);
+                self.read_all(&texts, owner, read).map(Test::Path)
+            }
             "host" => self.read_all(&texts, owner, read_host).map(Test::Host),
             "method" => {
                 let methods = self.read_all(&texts, owner, read_method)?;
@@ -171,7 +175,8 @@ pub(super) fn read_host(text: &str) -> Result<HostPattern, &'static str> {
         return Err("is not a host; * stands only at its front, as in *.example.com");
     }
     let canonical = canonical_host(name.as_bytes());
-    if canonical.len() < name.strip_suffix('.').unwrap_or(name).len() {
+    let is_address = name.ends_with(']');
+    if !is_address && canonical.len() < name.strip_suffix('.').unwrap_or(name).len() {
         return Err("names a port; a host is compared without it");
     }
     let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b".-_[]:".contains(byte);

@@ -47,7 +47,7 @@ fn a_path_pattern_stands_for_the_paths_it_says() {
         ("/**/a/**", &["/a", "/b/a", "/a/b", "/b/a/b"], &["/", "/b", "/ab"]),
         ("/**/a/**/a", &["/a/a", "/b/a/b/a", "/a/a/a"], &["/a", "/a/b"]),
         ("/*/**", &["/a", "/a/b"], &["/", ""]),
-        ("/dir/", &["/dir/"], &["/dir", "/dir//"]),
+        ("/dir/", &["/dir/", "/dir"], &["/dir//", "/dir;", "/"]),
     ];
     for (pattern, inside, outside) in cases {
         for path in inside {
@@ -62,6 +62,70 @@ fn a_path_pattern_stands_for_the_paths_it_says() {
                 "{pattern} {path}"
             );
         }
+    }
+}
+
+/// The limits that apply to a path, of one for each pattern, named after its place.
+fn limits_of(paths: &str, patterns: &[&str], path: &str) -> String {
+    let limits = patterns.iter().enumerate().map(|(number, pattern)| {
+        format!("  - {{ name: l{number}, when: {{ path: \"{pattern}\" }}, rate: 5/minute }}\n")
+    });
+    let policy = policy(&format!("paths: {paths}\nlimits:\n{}", limits.collect::<String>()));
+    let attributes = [("path", path.as_bytes())];
+    let found = names(&policy, &attributes);
+    let request = Request::new(&attributes);
+    assert_eq!(policy.rules_by_asking_each(&request).len(), found.len(), "{path}");
+    found.join(" ")
+}
+
+#[test]
+fn a_pattern_stands_for_its_one_form_and_for_what_is_written() {
+    let same = "{ case: same }";
+    let apart = "{ trailing_slash: apart, params: apart }";
+    let patterns = ["/Login", "/login/", "/login;v=1/", "/Dir/{Id}/", "/a;b/**/", "/;a/%3b/x"];
+    for (path, by_default, by_same, by_apart) in [
+        ("/login", "l1 l2", "l0 l1 l2", ""),
+        ("/Login", "l0", "l0", "l0"),
+        // As callers of the API may send them.
+        ("/login/", "l1", "l1", "l1"),
+        ("/login;v=1/", "l2", "l2", "l2"),
+        ("/login;v=1", "", "", ""),
+        ("/dir/7", "", "l3", ""),
+        ("/Dir/7", "l3", "", ""),
+        ("/Dir/7/", "l3", "l3", "l3"),
+        ("/a", "l4", "l4", ""),
+        ("/a/x", "l4", "l4", ""),
+        ("/a;b/x/", "l4", "l4", "l4"),
+        ("/x", "l5", "l5", ""),
+        ("/", "", "", ""),
+    ] {
+        assert_eq!(limits_of("{}", &patterns, path), by_default, "{path}");
+        assert_eq!(limits_of(same, &patterns, path), by_same, "{path}, case: same");
+        assert_eq!(limits_of(apart, &patterns, path), by_apart, "{path}, apart");
+    }
+}
+
+#[test]
+fn the_root_stays_the_root() {
+    for paths in ["{}", "{ case: same }", "{ trailing_slash: apart }"] {
+        assert_eq!(limits_of(paths, &["/", "/;a", "/**"], "/"), "l0 l1 l2");
+    }
+}
+
+#[test]
+fn an_amount_by_path_is_found_by_the_one_form_and_by_what_is_written() {
+    let text = "limits: [{ name: it, rate: { by: path, values: { /A/: 2/minute, /a/*: 3/minute }, \
+                default: 1/minute } }]";
+    let check = |text: &str, path: &str, rate: u32| {
+        let told = ask_http(&policy(text), &[("path", path.as_bytes())]);
+        assert_eq!(told, format!("it {rate}/minute [] 1"), "{path}");
+    };
+    for (path, rate) in [("/A", 2), ("/A/", 2), ("/a", 1), ("/a/x", 3), ("/A/x", 1)] {
+        check(text, path, rate);
+    }
+    let same = format!("paths: {{ case: same }}\n{text}");
+    for (path, rate) in [("/a", 2), ("/A/", 2), ("/a/x", 3)] {
+        check(&same, path, rate);
     }
 }
 
@@ -104,7 +168,14 @@ fn a_host_is_the_same_in_any_case_and_with_any_port() {
             "{host}"
         );
     }
-    assert!(applies("host: \"[::1]\"", "host", b"[::1]:8080"));
+    for address in ["[2001:db8::1]", "[2001:DB8:0::1]:8080", "[2001:db8:0:0:0:0:0:1]:"] {
+        for pattern in ["[2001:db8::1]", "[2001:Db8:0:0::1]"] {
+            assert!(
+                applies(&format!("host: \"{pattern}\""), "host", address.as_bytes()),
+                "{address}"
+            );
+        }
+    }
     assert!(!applies("host: example.com", "host", &b"a".repeat(100_000)));
 }
 
@@ -192,7 +263,7 @@ fn an_address_is_counted_once_however_it_is_written() {
     assert_eq!(told, "it 5/minute [1.2.3.5] 1");
     for address in ["2001:db8:0:1200::1", "2001:db8:0:12ff:ffff::", "2001:0DB8:0000:1234::"] {
         let told = ask_http(&policy, &[("client_ip", address.as_bytes())]);
-        assert_eq!(told, "it 5/minute [2001:db8:0:1200::/56] 1");
+        assert_eq!(told, "it 5/minute [2001:db8:0:1200::] 1");
     }
     let told = ask_http(&policy, &[("client_ip", b"unknown")]);
     assert_eq!(told, "it 5/minute [unknown] 1", "an odd key is still limited");
@@ -204,7 +275,24 @@ fn the_prefix_of_ipv6_clients_is_the_policys() {
         "client_ip: { ipv6_prefix: 64 }\nlimits:\n  - { name: it, per: [client_ip], rate: 5/minute }\n",
     );
     let told = ask_http(&policy, &[("client_ip", b"2001:db8:0:1234::1")]);
-    assert_eq!(told, "it 5/minute [2001:db8:0:1234::/64] 1");
+    assert_eq!(told, "it 5/minute [2001:db8:0:1234::] 1");
+}
+
+#[test]
+fn what_is_no_address_is_never_counted_with_one() {
+    for prefix in [32, 56, 64, 97, 112, 127, 128] {
+        let policy = policy(&format!(
+            "client_ip: {{ ipv6_prefix: {prefix} }}\nlimits:\n  - {{ name: it, per: [client_ip], \
+             rate: 5/minute }}\n"
+        ));
+        let counted = |text: &str| ask_api(&policy, &[("client_ip", text.as_bytes())]);
+        let client = counted("2001:db8:1:2ff:3:4:5:6");
+        let block = client.split(['[', ']']).nth(1).unwrap();
+        assert_eq!(counted(block), client, "the text of a prefix is an address of it");
+        for other in [format!("{block}/{prefix}"), format!("{block} "), format!("[{block}]")] {
+            assert_eq!(counted(&other), format!("it 5/minute [{other}] 1"));
+        }
+    }
 }
 
 #[test]
@@ -213,7 +301,7 @@ fn conditions_are_tested_on_the_whole_address_and_not_on_its_prefix() {
         "limits:\n  - { name: it, when: { client_ip: \"2001:db8::7\" }, per: [client_ip], rate: 5/minute }\n",
     );
     let told = ask_http(&policy, &[("client_ip", b"2001:db8:0::7")]);
-    assert_eq!(told, "it 5/minute [2001:db8:0:0::/56] 1");
+    assert_eq!(told, "it 5/minute [2001:db8:0:0::] 1");
     assert_eq!(ask_http(&policy, &[("client_ip", b"2001:db8::8")]), "");
 }
 
@@ -572,7 +660,7 @@ limits:
     assert_eq!(
         reasons(&policy, &attributes, Missing::Shared),
         [
-            "5 client_ip=2001:db8:0:0::/56 1",
+            "5 client_ip=2001:db8:0:0:: 1",
             "the request has no header:x-beta, and […, …] is asked for",
             "6 user=- 1",
             "7  1",

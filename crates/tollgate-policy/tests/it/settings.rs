@@ -2,8 +2,8 @@
 
 use tollgate_core::{Algorithm, Micros};
 use tollgate_policy::{
-    Charging, HeaderGeneration, Mode, OnStoreFailure, RedisServers, ResponseHeaders, Settings,
-    Store, Unknown,
+    Charging, EncodedSlash, HeaderGeneration, Likeness, Mode, OnStoreFailure, Paths, RedisServers,
+    ResponseHeaders, Settings, Store, Unknown,
 };
 
 use crate::{corpus, policy};
@@ -61,8 +61,21 @@ fn a_policy_without_sections_has_their_defaults() {
     assert!(!settings.listen.is_written && settings.listen.http.is_none());
     assert_eq!(settings.store, Store::default());
     assert_eq!(settings.client_ip.ipv6_prefix, 56);
+    assert_eq!(settings.paths, Paths::default());
+    let Paths { trailing_slash, params, case, encoded_slash, .. } = settings.paths;
+    assert_eq!([trailing_slash, params, case], [Likeness::Same, Likeness::Same, Likeness::Apart]);
+    assert_eq!(encoded_slash, EncodedSlash::Refuse);
     assert_eq!(settings.headers, [HeaderGeneration::Draft11, HeaderGeneration::XRateLimit]);
     assert!(settings.tenants.is_none() && settings.upstream.is_none());
+}
+
+#[test]
+fn every_word_about_paths_means_what_it_says() {
+    let paths = settings("paths").paths;
+    assert_eq!((paths.trailing_slash, paths.params), (Likeness::Apart, Likeness::Apart));
+    assert_eq!((paths.case, paths.encoded_slash), (Likeness::Same, EncodedSlash::Keep));
+    let words = "paths: { trailing_slash: same, params: same, case: apart, encoded_slash: refuse }\nlimits: []";
+    assert_eq!(policy(words).settings().paths, Paths::default());
 }
 
 #[test]

@@ -48,7 +48,8 @@ fn decide<B>(request: &Request<B>, visitor: &Visitor) -> Result<Answer, String> 
         Some((path, query)) => (path, Some(query)),
         None => (forwarded.uri, None),
     };
-    let path = path::resolve(raw_path).map_err(|error| format!("the path: {error}"))?;
+    let paths = &pinned.policy().settings().paths;
+    let path = path::resolve(raw_path, paths).map_err(|error| format!("the path: {error}"))?;
     let sent = Sent {
         method: forwarded.method,
         path: &path,

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::error;
 use std::fmt;
 use std::io::Write;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::ops::Range;
 
 use ::http::header::{COOKIE, HeaderMap};
@@ -36,8 +36,11 @@ pub type Attributes<'r> = SmallVec<[(&'r str, &'r [u8]); 16]>;
 /// that the request has: `method`, `path`, `host`, `client_ip`, `header:name`, `query:name` and
 /// `cookie:name`. Others are for a caller to know.
 ///
-/// What is sent twice under one name has no one value: we would count by one of them and the server
-/// behind us might act on the other. If the policy asks about it, the request is refused.
+/// What servers take for one has one value, so that it has one budget: a method is in capitals; a
+/// host is in small letters, without its port and without the dot that may end it. What is sent
+/// twice under one name has no one value: we would count by one of them and the server behind us
+/// might act on the other. Neither has what should be a host and is none. If the policy asks about
+/// it, the request is refused.
 ///
 /// `room` holds the values that had to be decoded. Whatever it held is gone; reuse it, and nothing
 /// is allocated for a plain request.
@@ -45,12 +48,12 @@ pub fn extract<'r>(
     wanted: impl Iterator<Item = &'r str>,
     sent: &Sent<'r>,
     room: &'r mut Vec<u8>,
-) -> Result<Attributes<'r>, Repeated> {
+) -> Result<Attributes<'r>, BadRequest> {
     room.clear();
     let mut found: SmallVec<[(&'r str, Found<'r>); 16]> = SmallVec::new();
     for name in wanted {
         let value = match name.split_once(':') {
-            None => sent.plain(name, room),
+            None => sent.plain(name, room)?,
             Some(("header", field)) => sent.header(field)?,
             Some(("query", parameter)) => sent.parameter(parameter, room)?,
             Some(("cookie", cookie)) => sent.cookie(cookie)?,
@@ -76,80 +79,137 @@ impl<'r> Found<'r> {
     fn of(value: Cow<'r, [u8]>, room: &mut Vec<u8>) -> Self {
         match value {
             Cow::Borrowed(bytes) => Self::Sent(bytes),
-            Cow::Owned(bytes) => {
-                let start = room.len();
-                room.extend_from_slice(&bytes);
-                Self::InRoom(start..room.len())
-            }
+            Cow::Owned(bytes) => Self::written(room, |room| room.extend_from_slice(&bytes)),
         }
+    }
+
+    fn written(room: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) -> Self {
+        let start = room.len();
+        write(room);
+        Self::InRoom(start..room.len())
     }
 }
 
 impl<'r> Sent<'r> {
-    fn plain(&self, name: &str, room: &mut Vec<u8>) -> Option<Found<'r>> {
-        match name {
-            "method" => Some(Found::Sent(self.method.as_bytes())),
+    fn plain(&self, name: &str, room: &mut Vec<u8>) -> Result<Option<Found<'r>>, BadRequest> {
+        Ok(match name {
+            "method" => Some(self.method(room)),
             "path" => Some(Found::Sent(self.path.as_bytes())),
-            "host" => self.host.map(|host| Found::Sent(host.as_bytes())),
-            "client_ip" => {
-                let start = room.len();
+            "host" => self.host.map(|host| one_host(host, room)).transpose()?,
+            "client_ip" => Some(Found::written(room, |room| {
                 write!(room, "{}", self.client_ip.to_canonical()).expect("a Vec takes everything");
-                Some(Found::InRoom(start..room.len()))
-            }
+            })),
             _ => None,
-        }
+        })
     }
 
-    fn header(&self, name: &str) -> Result<Option<Found<'r>>, Repeated> {
+    /// In capitals, though `get` is another method than `GET`: not every server knows.
+    fn method(&self, room: &mut Vec<u8>) -> Found<'r> {
+        let method = self.method.as_bytes();
+        if !method.iter().any(u8::is_ascii_lowercase) {
+            return Found::Sent(method);
+        }
+        Found::written(room, |room| room.extend(method.iter().map(u8::to_ascii_uppercase)))
+    }
+
+    fn header(&self, name: &str) -> Result<Option<Found<'r>>, BadRequest> {
         let values = self.headers.get_all(name).iter();
-        let value = only(values, || Repeated::new("header", name))?;
+        let value = only(values, || BadRequest::repeated("header", name))?;
         Ok(value.map(|value| Found::Sent(value.as_bytes())))
     }
 
-    fn parameter(&self, name: &str, room: &mut Vec<u8>) -> Result<Option<Found<'r>>, Repeated> {
+    fn parameter(&self, name: &str, room: &mut Vec<u8>) -> Result<Option<Found<'r>>, BadRequest> {
         let pairs = query::pairs(self.query.unwrap_or_default());
         let values = pairs.filter(|(known, _)| **known == *name.as_bytes());
-        let value = only(values, || Repeated::new("query parameter", name))?;
+        let value = only(values, || BadRequest::repeated("query parameter", name))?;
         Ok(value.map(|(_, value)| Found::of(value, room)))
     }
 
     /// Cookies come in one line or, over HTTP/2, in several.
-    fn cookie(&self, name: &str) -> Result<Option<Found<'r>>, Repeated> {
+    fn cookie(&self, name: &str) -> Result<Option<Found<'r>>, BadRequest> {
         let lines = self.headers.get_all(COOKIE).iter();
         let pairs = lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b';'));
         let values = pairs.filter_map(|pair| {
             pair.trim_ascii_start().strip_prefix(name.as_bytes())?.strip_prefix(b"=")
         });
-        let value = only(values, || Repeated::new("cookie", name))?;
+        let value = only(values, || BadRequest::repeated("cookie", name))?;
         Ok(value.map(|value| Found::Sent(value.trim_ascii_end())))
     }
 }
 
+/// The one form of a host: in small letters, without its port and without the dot that may end it.
+fn one_host<'r>(host: &'r str, room: &mut Vec<u8>) -> Result<Found<'r>, BadRequest> {
+    if let Some((address, rest)) = host.strip_prefix('[').and_then(|it| it.split_once(']')) {
+        let address: Ipv6Addr = address.parse().map_err(|_| BadRequest::NotAHost)?;
+        if !rest.is_empty() && !rest.strip_prefix(':').is_some_and(is_port) {
+            return Err(BadRequest::NotAHost);
+        }
+        return Ok(Found::written(room, |room| {
+            write!(room, "[{address}]").expect("a Vec takes everything");
+        }));
+    }
+    let (name, port) = host.split_once(':').unwrap_or((host, ""));
+    let name = name.strip_suffix('.').unwrap_or(name);
+    if !is_port(port) || !name.split('.').all(is_label) {
+        return Err(BadRequest::NotAHost);
+    }
+    if !name.contains(|letter: char| letter.is_ascii_uppercase()) {
+        return Ok(Found::Sent(name.as_bytes()));
+    }
+    Ok(Found::written(room, |room| room.extend(name.bytes().map(|it| it.to_ascii_lowercase()))))
+}
+
+/// Whether a host may have this port; it may have an empty one.
+fn is_port(text: &str) -> bool {
+    let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
+    text.is_empty() || is_number && text.parse::<u16>().is_ok()
+}
+
+fn is_label(text: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+    !text.is_empty() && text.bytes().all(is_plain)
+}
+
 fn only<T>(
     mut values: impl Iterator<Item = T>,
-    repeated: impl FnOnce() -> Repeated,
-) -> Result<Option<T>, Repeated> {
+    repeated: impl FnOnce() -> BadRequest,
+) -> Result<Option<T>, BadRequest> {
     let value = values.next();
     if values.next().is_some() { Err(repeated()) } else { Ok(value) }
 }
 
-/// Something that the policy asks about was sent more than once: a bad request.
+/// Why something that the policy asks about has no one value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Repeated {
-    what: &'static str,
-    name: String,
+#[non_exhaustive]
+pub enum BadRequest {
+    /// It is sent more than once.
+    Repeated {
+        /// What it is: a header, a query parameter or a cookie.
+        what: &'static str,
+        /// Its name.
+        name: String,
+    },
+    /// The host is none.
+    NotAHost,
 }
 
-impl Repeated {
-    fn new(what: &'static str, name: &str) -> Self {
-        Self { what, name: name.to_owned() }
+impl BadRequest {
+    fn repeated(what: &'static str, name: &str) -> Self {
+        Self::Repeated { what, name: name.to_owned() }
     }
 }
 
-impl fmt::Display for Repeated {
+impl fmt::Display for BadRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the {} {:?} is sent more than once", self.what, self.name)
+        match self {
+            Self::Repeated { what, name } => {
+                write!(f, "the {what} {name:?} is sent more than once")
+            }
+            Self::NotAHost => {
+                f.write_str("the host is not a name or an address, with or without a port")
+            }
+        }
     }
 }
 
-impl error::Error for Repeated {}
+impl error::Error for BadRequest {}

@@ -2,25 +2,31 @@
 //!
 //! Limits match paths byte by byte, while a server behind us decodes and tidies them: `/%6cogin`,
 //! `//login`, `/./login` and `/x/../login` all reach its `/login`. So a path is brought into one form
-//! before it is matched, and forwarded in that form, so that both of us speak of the same thing. What
-//! servers read in different ways has no such form and is refused.
+//! before it is matched. What servers read in different ways has no such form and is refused, unless
+//! the policy's [`Paths`] say which way is theirs.
 
 use std::borrow::Cow;
 use std::error;
 use std::fmt;
 
+use tollgate_policy::{EncodedSlash, Likeness, Paths};
+
 use super::text::{hexadecimal, percent_decoded};
 
-/// The one form of a path: as it may stand in a request, with nothing encoded that need not be,
-/// without empty segments, `.` and `..`. `raw` is the path alone, without a query.
+/// The one form in which a path is judged: with nothing encoded that need not be, without empty
+/// segments, `.` and `..`, and [folded](Paths::fold) as the policy says. `raw` is the path alone,
+/// without a query.
 ///
 /// ```
+/// use tollgate::Paths;
 /// use tollgate::http::path::resolve;
-/// assert_eq!(resolve("/x/..//%6cog%69n")?, "/login");
-/// assert!(resolve("/files/..%2Fetc").is_err());
+///
+/// let paths = Paths::default();
+/// assert_eq!(resolve("/x/..//%6cog%69n;a=1/", &paths)?, "/login");
+/// assert!(resolve("/files/..%2Fetc", &paths).is_err());
 /// # Ok::<(), tollgate::http::path::Ambiguous>(())
 /// ```
-pub fn resolve(raw: &str) -> Result<Cow<'_, str>, Ambiguous> {
+pub fn resolve<'r>(raw: &'r str, paths: &Paths) -> Result<Cow<'r, str>, Ambiguous> {
     // The path of a request about the server itself.
     if raw == "*" {
         return Ok(Cow::Borrowed(raw));
@@ -29,10 +35,16 @@ pub fn resolve(raw: &str) -> Result<Cow<'_, str>, Ambiguous> {
         return Err(Ambiguous::Relative);
     }
     if is_plain(raw.as_bytes()) {
-        return Ok(Cow::Borrowed(raw));
+        return Ok(paths.fold(Cow::Borrowed(raw)));
     }
-    let decoded = decode(raw.as_bytes())?;
-    without_dots(&decoded).map(Cow::Owned)
+    let decoded = decode(raw.as_bytes(), paths.encoded_slash)?;
+    let tidy = without_dots(&decoded)?;
+    // With a plain semicolon, such a segment is what servers that know parameters send out
+    // themselves (`/;jsessionid=1`). Nobody sends out this one.
+    if paths.params == Likeness::Same && tidy.contains("/%3B") {
+        return Err(Ambiguous::EncodedParameters);
+    }
+    Ok(paths.fold(Cow::Owned(tidy)))
 }
 
 /// Whether a path is in its one form at first sight. Segments that begin with a dot get a closer
@@ -49,7 +61,7 @@ fn stands_for_itself(byte: u8) -> bool {
 }
 
 /// Decodes what stands for itself, and encodes everything else in one way.
-fn decode(raw: &[u8]) -> Result<String, Ambiguous> {
+fn decode(raw: &[u8], encoded_slash: EncodedSlash) -> Result<String, Ambiguous> {
     let mut path = String::with_capacity(raw.len());
     let mut beyond_ascii = Beyond::default();
     let mut at = 0;
@@ -75,7 +87,7 @@ fn decode(raw: &[u8]) -> Result<String, Ambiguous> {
         };
         match byte {
             0 => return Err(Ambiguous::Nul),
-            b'/' | b'\\' => return Err(Ambiguous::Slash),
+            b'/' | b'\\' if encoded_slash == EncodedSlash::Refuse => return Err(Ambiguous::Slash),
             0x80.. => beyond_ascii.push(byte),
             _ => beyond_ascii.end()?,
         }
@@ -116,8 +128,16 @@ fn without_dots(path: &str) -> Result<String, Ambiguous> {
         let is_last = segments.peek().is_none();
         match segment {
             "" | "." => {}
-            ".." => resolved.truncate(resolved.rfind('/').unwrap_or(0)),
-            _ if is_dots_with_parameters(segment) => return Err(Ambiguous::DotsWithParameters),
+            ".." => {
+                let above = resolved.rfind('/').unwrap_or(0);
+                // Parameters alone are a folder to step out of, or nothing at all.
+                let left = &resolved[above..];
+                if left.starts_with("/;") || left.starts_with("/%3B") {
+                    return Err(Ambiguous::HiddenDots);
+                }
+                resolved.truncate(above);
+            }
+            _ if has_hidden_dots(segment) => return Err(Ambiguous::HiddenDots),
             _ => {
                 resolved.push('/');
                 resolved.push_str(segment);
@@ -132,11 +152,13 @@ fn without_dots(path: &str) -> Result<String, Ambiguous> {
 }
 
 /// `..;x` is a step up to servers that take parameters off first, and a name to all others.
-fn is_dots_with_parameters(segment: &str) -> bool {
-    let rest = segment.trim_start_matches('.');
-    segment.len() - rest.len() <= 2
-        && segment.starts_with('.')
-        && (rest.starts_with(';') || rest.starts_with("%3B"))
+/// `..%2Fx` is one to servers that decode first.
+fn has_hidden_dots(segment: &str) -> bool {
+    let mut pieces = segment.split("%2F").flat_map(|piece| piece.split("%5C"));
+    pieces.any(|piece| {
+        let name = piece.split(';').next().and_then(|piece| piece.split("%3B").next());
+        name == Some(".") || name == Some("..")
+    })
 }
 
 /// Why a path has no one form: a bad request.
@@ -154,8 +176,11 @@ pub enum Ambiguous {
     /// It holds a byte that no path does: a control character, a space, `?`, `#`, or one beyond
     /// ASCII.
     NotInAPath,
-    /// It holds `..;`: a step up to some.
-    DotsWithParameters,
+    /// It holds dots beside parameters or an encoded slash, as in `..;` and `..%2F`: a step up to
+    /// some.
+    HiddenDots,
+    /// It holds a segment that begins with an encoded semicolon: nothing to some, a name to others.
+    EncodedParameters,
 }
 
 impl fmt::Display for Ambiguous {
@@ -166,7 +191,8 @@ impl fmt::Display for Ambiguous {
             Self::Nul => "the path holds an encoded NUL",
             Self::BadEncoding => "the path holds an encoding that is not one of UTF-8",
             Self::NotInAPath => "the path holds a byte that must be encoded",
-            Self::DotsWithParameters => "the path holds dots with parameters",
+            Self::HiddenDots => "the path holds dots beside parameters or an encoded slash",
+            Self::EncodedParameters => "the path holds a segment that begins with an encoded ;",
         })
     }
 }

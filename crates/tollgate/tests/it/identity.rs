@@ -6,7 +6,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use tollgate::http::client::{self, TooManyProxies};
 use tollgate::http::path::{Ambiguous, resolve};
 use tollgate::http::{Sent, extract, query};
-use tollgate::{Cidr, Missing, Request};
+use tollgate::{Cidr, Missing, Paths, Policy, Request};
 
 use crate::Gate;
 
@@ -168,8 +168,16 @@ fn one_address_has_one_budget_however_it_is_written() {
 
 // Paths.
 
+/// What a policy says of paths.
+fn paths(text: &str) -> Paths {
+    let text = format!("paths: {text}\nlimits: []");
+    let policy = Policy::parse("policy.yaml", &text, &mut |_| Err(String::new()));
+    policy.unwrap_or_else(|mistakes| panic!("{mistakes}")).settings().paths
+}
+
 #[test]
 fn a_path_has_one_form() {
+    let paths = paths("{ trailing_slash: apart, params: apart }");
     for (raw, resolved) in [
         ("/", "/"),
         ("/login", "/login"),
@@ -207,14 +215,17 @@ fn a_path_has_one_form() {
         ("/%25%32%66", "/%252f"),
         ("/a{b}|\"<>^`", "/a%7Bb%7D%7C%22%3C%3E%5E%60"),
         ("/a%0ab%7f", "/a%0Ab%7F"),
+        ("/;a/login", "/;a/login"),
+        ("/%3ba/login", "/%3Ba/login"),
     ] {
-        assert_eq!(resolve(raw).as_deref(), Ok(resolved), "{raw}");
-        assert_eq!(resolve(resolved).as_deref(), Ok(resolved), "{resolved} stays as it is");
+        assert_eq!(resolve(raw, &paths).as_deref(), Ok(resolved), "{raw}");
+        assert_eq!(resolve(resolved, &paths).as_deref(), Ok(resolved), "{resolved} stays as it is");
     }
 }
 
 #[test]
 fn a_path_that_is_read_in_two_ways_is_refused() {
+    let paths = Paths::default();
     for (raw, why) in [
         ("", Ambiguous::Relative),
         ("login", Ambiguous::Relative),
@@ -247,28 +258,114 @@ fn a_path_that_is_read_in_two_ways_is_refused() {
         ("/a\x7f", Ambiguous::NotInAPath),
         ("/a?b", Ambiguous::NotInAPath),
         ("/a#b", Ambiguous::NotInAPath),
-        ("/x/..;/login", Ambiguous::DotsWithParameters),
-        ("/x/..;a=1/login", Ambiguous::DotsWithParameters),
-        ("/x/..%3b/login", Ambiguous::DotsWithParameters),
-        ("/.;/login", Ambiguous::DotsWithParameters),
-        ("/%2e%2e;/login", Ambiguous::DotsWithParameters),
+        ("/x/..;/login", Ambiguous::HiddenDots),
+        ("/x/..;a=1/login", Ambiguous::HiddenDots),
+        ("/x/..%3b/login", Ambiguous::HiddenDots),
+        ("/.;/login", Ambiguous::HiddenDots),
+        ("/%2e%2e;/login", Ambiguous::HiddenDots),
+        ("/x/;/../login", Ambiguous::HiddenDots),
+        ("/x/;a/y/../../login", Ambiguous::HiddenDots),
+        ("/x/%3b/../login", Ambiguous::HiddenDots),
+        ("/%3b/login", Ambiguous::EncodedParameters),
+        ("/search/%3Bword", Ambiguous::EncodedParameters),
     ] {
-        assert_eq!(resolve(raw), Err(why), "{raw:?}");
+        assert_eq!(resolve(raw, &paths), Err(why), "{raw:?}");
     }
 }
 
 #[test]
 fn every_way_to_write_a_path_has_the_budget_of_that_path() {
-    let gate = Gate::new("limits: [{name: a, when: {path: /login}, rate: 3/minute}]");
-    let ways =
-        ["/login", "/%6cogin", "//login", "/./login", "/x/../login", "/%2e//x/..//%6C%6fgin"];
-    let allowed = ways.map(|raw| gate.allows(&[("path", &resolve(raw).unwrap())]));
-    assert_eq!(allowed, [true, true, true, false, false, false]);
+    for pattern in ["/login", "/login/", "/login;a=1"] {
+        let policy = format!("limits: [{{name: a, when: {{path: {pattern}}}, rate: 3/minute}}]");
+        let gate = Gate::new(&policy);
+        let paths = gate.limiter.pin().policy().settings().paths;
+        let ways = [
+            "/login",
+            "/%6cogin",
+            "//login",
+            "/./login",
+            "/x/../login",
+            "/%2e//x/..//%6C%6fgin",
+            "/login/",
+            "/login//",
+            "/login/.",
+            "/login;a=1",
+            "/login;",
+            "/login%3b",
+            "/login%3Ba/;b",
+            "/;/login",
+            "/;a=1/login;b/",
+        ];
+        let allowed = ways.map(|raw| gate.allows(&[("path", &resolve(raw, &paths).unwrap())]));
+        assert_eq!(allowed.iter().filter(|it| **it).count(), 3, "{pattern} {allowed:?}");
+        assert!(gate.allows(&[("path", &resolve("/Login", &paths).unwrap())]), "it is another");
+    }
+}
+
+#[test]
+fn a_policy_says_what_is_one_path() {
+    let none = "{ trailing_slash: apart, params: apart, case: apart }";
+    for (raw, by_default, cases, slashes_apart, params_apart, apart) in [
+        ("/", "/", "/", "/", "/", "/"),
+        ("/Login", "/Login", "/login", "/Login", "/Login", "/Login"),
+        ("/login/", "/login", "/login", "/login/", "/login", "/login/"),
+        ("/login;A=1", "/login", "/login", "/login", "/login;A=1", "/login;A=1"),
+        ("/login;a/", "/login", "/login", "/login/", "/login;a", "/login;a/"),
+        ("/login/;a", "/login", "/login", "/login/", "/login/;a", "/login/;a"),
+        ("/a;b/C;d/e", "/a/C/e", "/a/c/e", "/a/C/e", "/a;b/C;d/e", "/a;b/C;d/e"),
+        ("/;jsessionid=1", "/", "/", "/", "/;jsessionid=1", "/;jsessionid=1"),
+        ("/a%3bB", "/a", "/a", "/a", "/a%3BB", "/a%3BB"),
+        ("/%c3%89", "/%C3%89", "/%c3%89", "/%C3%89", "/%C3%89", "/%C3%89"),
+        ("*", "*", "*", "*", "*", "*"),
+    ] {
+        for (options, form) in [
+            ("{}", by_default),
+            ("{ case: same }", cases),
+            ("{ trailing_slash: apart }", slashes_apart),
+            ("{ params: apart }", params_apart),
+            (none, apart),
+        ] {
+            let paths = paths(options);
+            assert_eq!(resolve(raw, &paths).as_deref(), Ok(form), "{raw} {options}");
+            assert_eq!(resolve(form, &paths).as_deref(), Ok(form), "{form} {options}");
+        }
+    }
+}
+
+#[test]
+fn encoded_slashes_are_kept_inside_a_segment_if_the_policy_says_so() {
+    let paths = paths("{ encoded_slash: keep }");
+    for (raw, form) in [
+        ("/a%2fb", "/a%2Fb"),
+        ("/a%5cb/", "/a%5Cb"),
+        ("/files/x%2f%2Fy", "/files/x%2F%2Fy"),
+        ("/x%2fy/../login", "/login"),
+        ("/a%252fb", "/a%252fb"),
+    ] {
+        assert_eq!(resolve(raw, &paths).as_deref(), Ok(form), "{raw}");
+    }
+    for (raw, why) in [
+        ("/a\\b", Ambiguous::Slash),
+        ("/a%2f..%2fb", Ambiguous::HiddenDots),
+        ("/..%2flogin", Ambiguous::HiddenDots),
+        ("/a%5c%2e%2e", Ambiguous::HiddenDots),
+        ("/a%2f.;x", Ambiguous::HiddenDots),
+        ("/a%2f%00", Ambiguous::Nul),
+        ("/%c0%af", Ambiguous::BadEncoding),
+    ] {
+        assert_eq!(resolve(raw, &paths), Err(why), "{raw}");
+    }
+    let gate = Gate::new("limits: [{name: a, when: {path: '/files/*'}, rate: 1/minute}]");
+    let allowed = ["/files/x%2fy", "/files/z"]
+        .map(|raw| gate.allows(&[("path", &resolve(raw, &paths).unwrap())]));
+    assert_eq!(allowed, [true, false]);
 }
 
 #[test]
 fn whatever_the_bytes_a_path_is_resolved_once_and_for_all_or_refused() {
-    let pieces = ["/", "a", ".", "..", ";", "%2e", "%41", "%c3%a9", "%3B", "//", "%25", "~"];
+    let settings = ["{}", "{ params: apart, trailing_slash: apart }", "{ encoded_slash: keep }"];
+    let settings = settings.map(paths);
+    let pieces = ["/", "a", ".", "..", ";", "%2e", "%41", "%c3%a9", "%3B", "//", "%2F", "~"];
     let mut number = 0_usize;
     while number < pieces.len().pow(5) {
         let (mut rest, mut raw) = (number, String::from("/"));
@@ -276,8 +373,9 @@ fn whatever_the_bytes_a_path_is_resolved_once_and_for_all_or_refused() {
             raw.push_str(pieces[rest % pieces.len()]);
             rest /= pieces.len();
         }
-        if let Ok(resolved) = resolve(&raw) {
-            assert_eq!(resolve(&resolved).as_deref(), Ok(&*resolved), "{raw}");
+        let paths = &settings[number % settings.len()];
+        if let Ok(resolved) = resolve(&raw, paths) {
+            assert_eq!(resolve(&resolved, paths).as_deref(), Ok(&*resolved), "{raw}");
             let folders = resolved[1..].split('/').rev().skip(1);
             assert!(
                 resolved.starts_with('/') && folders.into_iter().all(|it| !it.is_empty()),
@@ -352,6 +450,98 @@ fn the_attributes_that_a_policy_asks_about_are_found() {
             "cookie:last=",
         ]
     );
+}
+
+#[test]
+fn a_method_is_counted_in_capitals() {
+    let gate = Gate::new("limits: [{name: a, per: [method], rate: 2/minute}]");
+    let allowed = ["DELETE", "delete", "Delete", "dELETE"].map(|method| {
+        let no_headers = HeaderMap::new();
+        let sent = Sent { method, ..sent(&no_headers, None) };
+        let mut room = Vec::new();
+        let attributes = extract(["method"].into_iter(), &sent, &mut room).unwrap();
+        assert_eq!(attributes.as_slice(), [("method", b"DELETE" as &[u8])]);
+        gate.limiter.check(&Request::new(&attributes)).is_allowed()
+    });
+    assert_eq!(allowed, [true, true, false, false]);
+}
+
+/// The host that is found of a request, as text.
+fn host_of(host: &str) -> Result<String, String> {
+    let no_headers = HeaderMap::new();
+    let sent = Sent { host: Some(host), ..sent(&no_headers, None) };
+    let mut room = Vec::new();
+    let attributes = extract(["host"].into_iter(), &sent, &mut room);
+    let attributes = attributes.map_err(|error| error.to_string())?;
+    Ok(attributes[0].1.escape_ascii().to_string())
+}
+
+#[test]
+fn a_host_has_one_form() {
+    for (sent, host) in [
+        ("api.example.com", "api.example.com"),
+        ("API.example.com", "api.example.com"),
+        ("api.example.com.", "api.example.com"),
+        ("api.example.com:80", "api.example.com"),
+        ("api.example.com:81", "api.example.com"),
+        ("api.example.com:00080", "api.example.com"),
+        ("api.example.com:", "api.example.com"),
+        ("Api.Example.Com.:443", "api.example.com"),
+        ("my_service", "my_service"),
+        ("xn--bcher-kva.example", "xn--bcher-kva.example"),
+        ("203.0.113.7:80", "203.0.113.7"),
+        ("[2001:DB8:0:0::1]", "[2001:db8::1]"),
+        ("[2001:db8::1]:8080", "[2001:db8::1]"),
+        ("[2001:db8::1]:", "[2001:db8::1]"),
+        ("[::ffff:203.0.113.7]", "[::ffff:203.0.113.7]"),
+    ] {
+        assert_eq!(host_of(sent).as_deref(), Ok(host), "{sent}");
+    }
+}
+
+#[test]
+fn what_is_no_host_is_refused() {
+    for sent in [
+        "",
+        ".",
+        ":80",
+        "a..b",
+        "a.b..",
+        ".a",
+        "a:b",
+        "a:80:80",
+        "a:+80",
+        "a:-1",
+        "a:65536",
+        "a:8 0",
+        "user@example.com",
+        "user:1@example.com",
+        "a/b",
+        "a?b",
+        "a%2eb",
+        "a b",
+        " a",
+        "a\0",
+        "a\r\nb",
+        "a,b",
+        "caf\u{e9}.example",
+        "2001:db8::1",
+        "[2001:db8::1",
+        "2001:db8::1]",
+        "[]",
+        "[2001:db8::1]x",
+        "[2001:db8::1].",
+        "[2001:db8::1]:x",
+        "[203.0.113.7]",
+        "[fe80::1%25eth0]",
+        "[v1.a]",
+    ] {
+        let told = "the host is not a name or an address, with or without a port";
+        assert_eq!(host_of(sent).unwrap_err(), told, "{sent:?}");
+    }
+    let no_headers = HeaderMap::new();
+    let sent = Sent { host: Some("a b"), ..sent(&no_headers, None) };
+    assert!(extract(["path"].into_iter(), &sent, &mut Vec::new()).is_ok(), "nobody asked");
 }
 
 #[test]
