@@ -40,8 +40,10 @@ pub(crate) const BODIES_MAX: usize = 1_024;
 /// Checks in one batch.
 pub(crate) const BATCH_MAX: usize = 1_000;
 
-/// Attributes of one check.
+/// Attributes of one check, and bytes of their values together: every limit that counts by a value
+/// is told of with it, so a long one is answered many times over.
 pub(crate) const ATTRIBUTES_MAX: usize = 128;
+pub(crate) const ATTRIBUTE_BYTES_MAX: usize = 64 * 1024;
 
 /// After an accept that failed for want of something (file descriptors, memory) there will be one
 /// only when somebody has left.

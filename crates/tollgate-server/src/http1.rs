@@ -179,3 +179,67 @@ pub(crate) fn unauthorized<B>(request: &Request<B>, visitor: &Visitor) -> Option
     answer.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     Some(answer)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+    use std::path::Path;
+    use std::time::Duration;
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+    use tokio::task::JoinHandle;
+    use tollgate::{Limiter, Listener};
+
+    use super::*;
+    use crate::door::{Door, Entrance};
+
+    const MOMENT: Duration = Duration::from_millis(10);
+
+    /// Serves one end of a pipe, through which `room` bytes fit.
+    fn serving(room: usize) -> (DuplexStream, JoinHandle<()>) {
+        let peer = SocketAddr::from(([127, 0, 0, 1], 0));
+        let entrance = Entrance::new(Door::Http, &Listener::at(peer), Path::new("policy.yaml"));
+        let gate = Gate::new(Limiter::from_yaml("limits: []").expect("a policy")).0;
+        let (entrance, gate) = (Arc::new(entrance.expect("no files")), Arc::new(gate));
+        let (client, ours) = duplex(room);
+        let visitor = Visitor { peer, entrance, gate };
+        (client, tokio::spawn(crate::http::serve(ours, visitor)))
+    }
+
+    /// What comes back when nothing is sent after `said`, which takes so long.
+    async fn check(said: &str, patience: Duration, expected: &str) {
+        let (mut client, mut serving) = serving(1 << 16);
+        client.write_all(said.as_bytes()).await.expect("room");
+        let early = timeout(patience - MOMENT, &mut serving).await;
+        assert!(early.is_err(), "it has its time");
+        timeout(2 * MOMENT, serving).await.expect("in time").expect("no panic");
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).await.expect("the end");
+        assert!(answer.starts_with(expected), "{answer}");
+        assert_eq!(answer.is_empty(), expected.is_empty(), "{answer}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_does_not_come_to_its_end_is_not_waited_for() {
+        check("GET /v1/check HTTP/1.1\r\nhost:", HEAD_MAX, "").await;
+        let head = "POST /v1/check HTTP/1.1\r\nhost: a\r\ncontent-length: 9\r\n\r\n{";
+        check(head, BODY_MAX, "HTTP/1.1 408 ").await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_does_not_read_its_answer_is_cut_off() {
+        let (mut client, serving) = serving(1 << 10);
+        let ask = "GET /openapi.json HTTP/1.1\r\nhost: a\r\n\r\n";
+        client.write_all(ask.as_bytes()).await.expect("room");
+        timeout(ANSWER_MAX + MOMENT, serving).await.expect("in time").expect("no panic");
+    }
+
+    #[tokio::test]
+    async fn more_bodies_than_there_is_memory_for_are_refused() {
+        let bodies = Bodies::default();
+        let places: Vec<_> = (0..BODIES_MAX).map(|_| bodies.place().expect("room")).collect();
+        assert!(bodies.place().is_none());
+        drop(places);
+        assert!(bodies.place().is_some(), "places are given back, also those refused");
+    }
+}

@@ -13,7 +13,7 @@ use tollgate::{Cost, Keys, Request};
 
 use super::object::Object;
 use crate::attributes::are_one;
-use crate::bounds::{ATTRIBUTES_MAX, BATCH_BYTES_MAX, BATCH_MAX};
+use crate::bounds::{ATTRIBUTE_BYTES_MAX, ATTRIBUTES_MAX, BATCH_BYTES_MAX, BATCH_MAX};
 use crate::gate::Gate;
 use crate::http1::{self, Answer};
 
@@ -191,6 +191,9 @@ impl<'a> Attributes<'a> {
     fn add(&mut self, name: Cow<'a, str>, value: Cow<'a, [u8]>) -> Result<(), String> {
         if self.0.len() >= ATTRIBUTES_MAX {
             return Err(format!("a check may have {ATTRIBUTES_MAX} attributes"));
+        }
+        if self.bytes() + value.len() > ATTRIBUTE_BYTES_MAX {
+            return Err(format!("the attributes of a check may have {ATTRIBUTE_BYTES_MAX} bytes"));
         }
         if self.0.iter().any(|(known, _)| are_one(known, &name)) {
             return Err(format!("attribute {name:?} is sent twice"));

@@ -102,6 +102,8 @@ fn what_is_no_check_is_refused_with_what_would_be_right() {
     let many: serde_json::Map<String, Value> =
         (0..200).map(|n| (format!("a{n}"), json!("x"))).collect();
     assert_eq!(check(&running, &json!({"attributes": many})).status, 400);
+    let long = "x".repeat((64 << 10) + 1);
+    assert_eq!(check(&running, &json!({"attributes": {"user": long}})).status, 400);
 }
 
 #[test]
