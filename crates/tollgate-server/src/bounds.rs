@@ -21,9 +21,9 @@ pub(crate) const BACKLOG_MAX: usize = 8_192;
 /// A client that takes longer for its TLS handshake is cut off.
 pub(crate) const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 
-/// The head of an HTTP request: how long it may take, and how large it may be. An idle connection
-/// is one that takes its time for the next head, so this is also how long it may be idle.
-pub(crate) const HEAD_MAX: Duration = Duration::from_secs(75);
+/// The head of an HTTP request: how long it may take after the last request, and how large it may
+/// be. It is looked at so often whether a request came meanwhile, so twice as long passes at most.
+pub(crate) const HEAD_MAX: Duration = Duration::from_secs(40);
 pub(crate) const HEAD_BYTES_MAX: usize = 64 * 1024;
 
 /// The body of an HTTP request: how long it may take, and how large it may be.

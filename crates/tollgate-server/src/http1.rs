@@ -1,20 +1,19 @@
 //! HTTP/1.1 as our own doors speak it: small requests, small answers.
 
 use std::convert::Infallible;
-use std::error::Error;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use http::{HeaderValue, Request, Response, StatusCode, Version, header};
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::{BodyExt, Full};
 use hyper::body::{Body, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::bounds::{ANSWER_MAX, BODIES_MAX, BODY_BYTES_MAX, BODY_MAX, HEAD_BYTES_MAX, HEAD_MAX};
 use crate::connection::Visitor;
@@ -31,8 +30,12 @@ where
     R: Future<Output = Answer>,
 {
     let mut drain = visitor.gate.stages.watch();
+    let mut is_draining = false;
     let visitor = Arc::new(visitor);
+    // Whether a request has come since this was last looked at.
+    let has_asked = AtomicBool::new(false);
     let service = service_fn(|request| {
+        has_asked.store(true, Ordering::Relaxed);
         let misdirected = misdirected(&request);
         let answered = answer(request, Arc::clone(&visitor));
         let is_ready = visitor.gate.stages.is_ready();
@@ -46,17 +49,26 @@ where
         }
     });
     let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_MAX)
         .max_buf_size(HEAD_BYTES_MAX)
         .half_close(true)
         .serve_connection(TokioIo::new(Impatient::new(stream, ANSWER_MAX)), service);
     let mut connection = pin!(connection);
-    let ended = tokio::select! {
-        ended = connection.as_mut() => ended,
-        () = drain.started() => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
+    let mut idle = pin!(sleep(HEAD_MAX));
+    let ended = loop {
+        tokio::select! {
+            ended = connection.as_mut() => break ended,
+            () = drain.started(), if !is_draining => {
+                is_draining = true;
+                connection.as_mut().graceful_shutdown();
+            }
+            // One timer for the life of a connection, rather than one for each request.
+            () = idle.as_mut() => {
+                if !has_asked.swap(false, Ordering::Relaxed) {
+                    tracing::debug!(peer = %visitor.peer, "no request came in time");
+                    return;
+                }
+                idle.set(sleep(HEAD_MAX));
+            }
         }
     };
     if let Err(error) = ended {
@@ -94,10 +106,9 @@ pub(crate) async fn body(request: Request<Incoming>, gate: &Gate) -> Result<Byte
         let sentence = "too many requests are being read; try again";
         return Err(closing(problem(StatusCode::SERVICE_UNAVAILABLE, sentence)));
     };
-    let collected = timeout(BODY_MAX, Limited::new(body, BODY_BYTES_MAX).collect()).await;
-    match collected {
-        Ok(Ok(body)) => Ok(body.to_bytes()),
-        Ok(Err(error)) if is_too_large(&*error) => Err(too_large()),
+    match timeout(BODY_MAX, collected(body)).await {
+        Ok(Ok(Some(bytes))) => Ok(bytes),
+        Ok(Ok(None)) => Err(too_large()),
         Ok(Err(error)) => {
             let sentence = format!("the body cannot be read: {error}");
             Err(closing(problem(StatusCode::BAD_REQUEST, &sentence)))
@@ -106,6 +117,27 @@ pub(crate) async fn body(request: Request<Incoming>, gate: &Gate) -> Result<Byte
             Err(closing(problem(StatusCode::REQUEST_TIMEOUT, "the body took too long to arrive")))
         }
     }
+}
+
+/// All bytes of a body, unless they are too many: without a copy if they came in one piece, as they
+/// nearly always do.
+async fn collected(mut body: Incoming) -> Result<Option<Bytes>, hyper::Error> {
+    let mut bytes = Bytes::new();
+    while let Some(frame) = body.frame().await {
+        let Ok(data) = frame?.into_data() else { continue };
+        if bytes.len() + data.len() > BODY_BYTES_MAX {
+            return Ok(None);
+        }
+        if bytes.is_empty() {
+            bytes = data;
+        } else {
+            // No copy is made of what is ours alone already.
+            let mut joined = bytes.try_into_mut().unwrap_or_else(|shared| (&*shared).into());
+            joined.extend_from_slice(&data);
+            bytes = joined.freeze();
+        }
+    }
+    Ok(Some(bytes))
 }
 
 /// Counts the bodies that are being read.
@@ -126,10 +158,6 @@ impl Drop for Place<'_> {
     fn drop(&mut self) {
         self.0.0.fetch_sub(1, Ordering::Relaxed);
     }
-}
-
-fn is_too_large(error: &(dyn Error + 'static)) -> bool {
-    error.is::<http_body_util::LengthLimitError>()
 }
 
 /// An answer that is the connection's last.

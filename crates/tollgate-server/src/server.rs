@@ -92,7 +92,11 @@ impl Server {
         let cannot = |error: io::Error| StartError(format!("cannot start a thread: {error}"));
         let runtime =
             runtime::Builder::new_current_thread().enable_all().build().map_err(cannot)?;
-        let threads = thread::available_parallelism().map_or(1, usize::from);
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        // One core is left to the system, whose share of a small request is the larger one, and to
+        // whoever asks from the same machine. Threads that have to wait for a core serve fewer
+        // requests each time they get one, and each request costs more.
+        let threads = cores.saturating_sub(1).max(1);
         let (workers, ending) = Workers::start(threads, &self.gate).map_err(cannot)?;
         // The last requests are charged too, so the last snapshot is saved after them.
         let keeper = self.keeper.take();
