@@ -3,7 +3,7 @@
 //! A caller holds a name of 128 random bits, which nobody can guess; we hold the lease. The store
 //! gives a slot back by itself when its lease ends, and from then on its name means nothing here
 //! either. So what is kept here is bounded by the slots that are held, and those by the memory of the
-//! store.
+//! store; it comes on top of that memory.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};

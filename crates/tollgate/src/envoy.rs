@@ -4,8 +4,8 @@
 //! [`Call`], and the [`Response`] into a message.
 //!
 //! ```
-//! use tollgate::envoy::{Call, Descriptor};
-//! use tollgate::{Descriptors, Limiter};
+//! use tollgate::Limiter;
+//! use tollgate::envoy::{Call, Descriptor, Descriptors};
 //!
 //! let files = [("shop.yaml", "
 //! domain: shop
@@ -32,7 +32,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use tollgate_store::TooManyLimits;
 
-pub use tollgate_policy::{DescriptorSettings, Descriptors, Unit};
+pub use tollgate_policy::{Charging, DescriptorSettings, Descriptors, ResponseHeaders, Unit};
 
 use crate::Policy;
 use crate::bounds::{DESCRIPTORS_MAX, ENTRIES_MAX};

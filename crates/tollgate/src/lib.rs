@@ -40,15 +40,17 @@ mod limiter;
 mod verdict;
 
 pub use limiter::{Keys, Lease, Limiter, LimiterError, Pinned};
-pub use tollgate_core::Value;
-pub use tollgate_core::{Algorithm, Cost, Decision, Key, Limit, Micros, Outcome, Quota, Timestamp};
-pub use tollgate_policy::{
-    Charging, Cidr, ClientIp, DescriptorSettings, Descriptors, EncodedSlash, End, HeaderGeneration,
-    Likeness, Listen, Listener, Missing, Mistake, Mistakes, Mode, OnStoreFailure, Paths, Policy,
-    Request, ResponseHeaders, Rule, Settings, Source, Store, Warning,
+pub use tollgate_core::{
+    Algorithm, Cost, Decision, Key, Limit, Micros, Outcome, Quota, Timestamp, Value,
 };
-pub use tollgate_store::{Charge, Clock, Enrolled, MemoryStore, Taken};
-pub use tollgate_store::{TooManyLimits, Unreservable, snapshot};
+pub use tollgate_policy::{
+    Cidr, ClientIp, EncodedSlash, End, HeaderGeneration, Likeness, Listen, Listener, Missing,
+    Mistake, Mistakes, Mode, OnStoreFailure, Paths, Policy, Request, Rule, Settings, Source, Store,
+    Warning,
+};
+pub use tollgate_store::{
+    Charge, Clock, Enrolled, MemoryStore, Taken, TooManyLimits, Unreservable, snapshot,
+};
 pub use verdict::{Answer, Ruling, Verdict};
 
 /// The README's example, compiled and run.

@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use tollgate::envoy::{Call, CallError, CurrentLimit, Descriptor, Override, Response, Status};
-use tollgate::envoy::{Unit, Value};
-use tollgate::{Charging, Clock, DescriptorSettings, Descriptors, Limiter, MemoryStore, Micros};
-use tollgate::{Policy, ResponseHeaders, Timestamp};
+use tollgate::envoy::{Call, CallError, Charging, CurrentLimit, Descriptor, DescriptorSettings};
+use tollgate::envoy::{Descriptors, Override, Response, ResponseHeaders, Status, Unit, Value};
+use tollgate::{Clock, Limiter, MemoryStore, Micros, Policy, Timestamp};
 
 /// Twelve seconds into a minute.
 const START: Timestamp = Timestamp::from_micros(1_760_000_052_000_000);
