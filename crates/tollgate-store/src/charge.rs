@@ -18,8 +18,11 @@ pub struct Charge<'a> {
     pub mode: Mode,
     /// Whether a denied request is charged all the same. Logged limits never are.
     pub count_denied: bool,
-    /// What happens when the state cannot be kept.
-    pub when_full: WhenFull,
+    /// What happens when the store cannot count it.
+    pub on_failure: OnFailure,
+    /// Whether a node may take units in advance and spend them by itself. In memory there is nothing
+    /// to take in advance.
+    pub is_leased: bool,
 }
 
 impl<'a> Charge<'a> {
@@ -31,7 +34,8 @@ impl<'a> Charge<'a> {
             cost: Cost::ONE,
             mode: Mode::Enforce,
             count_denied: false,
-            when_full: WhenFull::Admit,
+            on_failure: OnFailure::Local,
+            is_leased: false,
         }
     }
 }
@@ -46,15 +50,25 @@ pub enum Mode {
     Shadow,
 }
 
-/// What happens to a request whose state cannot be kept, because memory is full of keys that are
-/// at their limits.
+/// What happens to a request that the store cannot count: memory is full of keys that are at their
+/// limits, or Redis does not answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum WhenFull {
-    /// It goes on, uncounted by this limit.
+pub enum OnFailure {
+    /// It goes on.
+    Allow,
+    /// It is refused.
+    Deny,
+    /// It is counted in this process's memory, by this node's share of the limit. Where that is the
+    /// store that fails there is no other to count in, and it goes on.
     #[default]
-    Admit,
-    /// It is denied.
-    Refuse,
+    Local,
+}
+
+impl OnFailure {
+    /// The answer when there is nowhere left to count.
+    pub(crate) const fn uncounted(self) -> Taken {
+        Taken::Uncounted { is_allowed: !matches!(self, Self::Deny) }
+    }
 }
 
 /// A store's answer to one charge.
@@ -69,8 +83,11 @@ pub enum Taken {
         /// Names the charge, so that it can be given back.
         receipt: Receipt,
     },
-    /// There was no room to keep the state, and nothing was charged.
-    Full(WhenFull),
+    /// Nobody could count, and nothing was charged.
+    Uncounted {
+        /// Whether the request goes on all the same.
+        is_allowed: bool,
+    },
 }
 
 /// What a counter did. The decision is worked out when it is asked for: most callers only want to
@@ -92,7 +109,7 @@ impl Taken {
         match self {
             Self::Counted(counted) => counted.step.is_allowed,
             Self::Decided { decision, .. } => decision.is_allowed(),
-            Self::Full(when_full) => *when_full == WhenFull::Admit,
+            Self::Uncounted { is_allowed } => *is_allowed,
         }
     }
 
@@ -102,7 +119,7 @@ impl Taken {
         match self {
             Self::Counted(counted) => counted.step.delay,
             Self::Decided { decision, .. } => decision.delay(),
-            Self::Full(_) => Micros::ZERO,
+            Self::Uncounted { .. } => Micros::ZERO,
         }
     }
 
@@ -111,7 +128,7 @@ impl Taken {
         match self {
             Self::Counted(it) => Some(it.counter.tell(&it.step, it.now, it.cost)),
             Self::Decided { decision, .. } => Some(*decision),
-            Self::Full(_) => None,
+            Self::Uncounted { .. } => None,
         }
     }
 
@@ -119,7 +136,7 @@ impl Taken {
     pub fn repeated(&self) -> Option<Decision> {
         match self {
             Self::Counted(it) => Some(it.counter.decide(it.step.word, it.now, it.cost).decision),
-            Self::Decided { .. } | Self::Full(_) => self.decision(),
+            Self::Decided { .. } | Self::Uncounted { .. } => self.decision(),
         }
     }
 
@@ -131,7 +148,7 @@ impl Taken {
                 Receipt { key: it.key, limit: it.number, cost, at, mark: debt_before }
             }
             Self::Decided { receipt, .. } => *receipt,
-            Self::Full(_) => return None,
+            Self::Uncounted { .. } => return None,
         };
         (receipt.cost != Cost::PEEK).then_some(receipt)
     }
@@ -142,7 +159,7 @@ impl Taken {
         match self {
             Self::Counted(it) => it.step.receipt.cost = Cost::PEEK,
             Self::Decided { receipt, .. } => receipt.cost = Cost::PEEK,
-            Self::Full(_) => {}
+            Self::Uncounted { .. } => {}
         }
         taken
     }

@@ -23,6 +23,7 @@
 //! ```
 
 mod account;
+mod asked;
 pub mod bounds;
 mod charge;
 mod clock;
@@ -38,11 +39,14 @@ mod pages;
 mod pages;
 mod siphash;
 pub mod snapshot;
+mod store;
 mod sync;
 mod table;
 mod upkeep;
 
-pub use charge::{Charge, Counted, Mode, Receipt, Taken, WhenFull};
+pub use asked::{Answering, Asked, Waiting};
+pub use charge::{Charge, Counted, Mode, OnFailure, Receipt, Taken};
 pub use clock::Clock;
 pub use enrolled::{Enrolled, TooManyLimits};
 pub use memory::{MemoryStore, Unreservable};
+pub use store::{Answers, Claim, Origin, Store};

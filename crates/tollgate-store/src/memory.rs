@@ -264,7 +264,7 @@ impl MemoryStore {
         let known = self.table.find(key);
         if let Some(mut account) = known.and_then(|index| self.account_at(index, key)) {
             let taken = self.take_from(&mut account, key, charge, now);
-            if !matches!(taken, Taken::Full(_)) {
+            if !matches!(taken, Taken::Uncounted { .. }) {
                 return taken;
             }
         }
@@ -280,7 +280,7 @@ impl MemoryStore {
             let Some(mut account) = self.account_at(index, key) else { continue };
             let taken = self.take_from(&mut account, key, charge, now);
             drop(account);
-            let lacks_room = matches!(taken, Taken::Full(_));
+            let lacks_room = matches!(taken, Taken::Uncounted { .. });
             if !lacks_room || !self.forget_another_log(&mut forgotten, now, &[key]) {
                 return taken;
             }
@@ -358,7 +358,7 @@ impl MemoryStore {
                 let receipt = Receipt { key, limit: number, cost, at: now, mark: id };
                 Taken::Decided { decision, receipt }
             }
-            Err(NoRoom) => Taken::Full(charge.when_full),
+            Err(NoRoom) => charge.on_failure.uncounted(),
         }
     }
 
@@ -444,7 +444,11 @@ impl MemoryStore {
         let denies =
             |index: usize| charges[index].mode == Mode::Enforce && !answers[index].is_allowed();
         let may_gain_room = |index: usize| {
-            may_forget && matches!((places[index], answers[index]), (Place::At(_), Taken::Full(_)))
+            may_forget
+                && matches!(
+                    (places[index], answers[index]),
+                    (Place::At(_), Taken::Uncounted { .. })
+                )
         };
         let is_denied = (0..charges.len()).any(denies);
         let is_settled = (0..charges.len()).any(|index| denies(index) && !may_gain_room(index));
@@ -704,7 +708,7 @@ impl<'s> Accounts<'s> {
 /// The answer when there is no state to charge.
 fn without_state(place: Place, key: Fingerprint, charge: &Charge<'_>, now: Timestamp) -> Taken {
     match place {
-        Place::Full => Taken::Full(charge.when_full),
+        Place::Full => charge.on_failure.uncounted(),
         Place::At(_) | Place::NotNeeded | Place::Unknown => {
             let decision = account::decide_unknown(&charge.limit.limit, now, charge.cost);
             Taken::Decided { decision, receipt: Receipt::of_nothing(key) }

@@ -30,7 +30,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use tollgate_store::TooManyLimits;
+use tollgate_store::{Store, TooManyLimits};
 
 pub use tollgate_policy::{Charging, DescriptorSettings, Descriptors, ResponseHeaders, Unit};
 
@@ -164,7 +164,8 @@ impl Limiter {
     /// Decides a call by the descriptors in force.
     pub fn rate_limit(&self, call: &Call<'_>) -> Result<Response, CallError> {
         call.check()?;
-        Ok(self.envoy().decide(self.store(), call))
+        let Store::Memory(store) = self.store();
+        Ok(self.envoy().decide(store, call))
     }
 
     /// Puts other descriptors in force. Calls under way finish under those they began with; what

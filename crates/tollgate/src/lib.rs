@@ -45,11 +45,12 @@ pub use tollgate_core::{
 };
 pub use tollgate_policy::{
     Cidr, ClientIp, EncodedSlash, End, HeaderGeneration, Likeness, Listen, Listener, Missing,
-    Mistake, Mistakes, Mode, OnStoreFailure, Paths, Policy, Request, Rule, Settings, Source, Store,
-    Warning,
+    Mistake, Mistakes, Mode, OnStoreFailure, Paths, Policy, Request, Rule, Settings, Source,
+    Store as StoreSettings, Warning,
 };
 pub use tollgate_store::{
-    Charge, Clock, Enrolled, MemoryStore, Taken, TooManyLimits, Unreservable, snapshot,
+    Answers, Asked, Charge, Clock, Enrolled, MemoryStore, Store, Taken, TooManyLimits,
+    Unreservable, Waiting, snapshot,
 };
 pub use verdict::{Answer, Ruling, Verdict};
 

@@ -8,17 +8,17 @@ use arc_swap::{ArcSwap, Guard};
 use smallvec::SmallVec;
 use tollgate_core::{Key, Limit, Logged, Micros, Timestamp};
 use tollgate_policy::{Admission, Charges, Mistakes, Mode, OnStoreFailure, Policy, Request};
-use tollgate_policy::{Rule, Scratch, Store};
+use tollgate_policy::{Rule, Scratch, Store as StoreSettings};
 use tollgate_store::bounds::MAX_BYTES_DEFAULT;
-use tollgate_store::{Charge, Clock, Enrolled, MemoryStore, Receipt, TooManyLimits, Unreservable};
-use tollgate_store::{Taken, WhenFull};
+use tollgate_store::{Asked, Charge, Claim, Clock, Enrolled, MemoryStore, OnFailure};
+use tollgate_store::{Store, Taken, TooManyLimits, Unreservable};
 
 use crate::envoy::Engine;
 use crate::verdict::{Entry, Ruling, Verdict};
 
 /// Decides requests under a policy, which can be replaced while it does.
 pub struct Limiter {
-    store: Arc<MemoryStore>,
+    store: Store,
     policy: ArcSwap<InForce>,
     envoy: Engine,
 }
@@ -34,7 +34,8 @@ const INLINE: usize = 8;
 
 impl Limiter {
     /// A limiter that keeps its states in `store`.
-    pub fn new(policy: Policy, store: Arc<MemoryStore>) -> Result<Self, TooManyLimits> {
+    pub fn new(policy: Policy, store: impl Into<Store>) -> Result<Self, TooManyLimits> {
+        let store = store.into();
         let policy = ArcSwap::from_pointee(InForce::new(policy, &store)?);
         Ok(Self { store, policy, envoy: Engine::default() })
     }
@@ -48,24 +49,31 @@ impl Limiter {
         };
         let policy = Policy::parse("policy", text, &mut { no_files })?;
         // A limit counted where nobody asked for it would multiply with the replicas.
-        let Store::Memory(memory) = &policy.settings().store else {
+        let StoreSettings::Memory(memory) = &policy.settings().store else {
             return Err(LimiterError::OtherStore);
         };
         let max_bytes = memory.max_bytes;
         let max_bytes = max_bytes
             .map_or(MAX_BYTES_DEFAULT, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
         let store = MemoryStore::with_max_bytes(Clock::system(), max_bytes)?;
-        Ok(Self::new(policy, Arc::new(store))?)
+        Ok(Self::new(policy, store)?)
     }
 
-    /// Decides one request. Whatever goes wrong, the answer is a verdict.
+    /// Decides one request, and waits for the answer if the states are not in memory. Whatever goes
+    /// wrong, the answer is a verdict.
     pub fn check(&self, request: &Request<'_>) -> Verdict {
+        self.ask(request).wait()
+    }
+
+    /// Decides one request without waiting: for callers that have other things to do until the
+    /// answer is there.
+    pub fn ask(&self, request: &Request<'_>) -> Asked<Verdict> {
         self.decide(self.policy.load(), request, None)
     }
 
     /// The same, and shows which keys were asked: `keys` then holds one for each of
     /// [`Verdict::answers`], and whatever it held before is gone.
-    pub fn check_showing(&self, request: &Request<'_>, keys: &mut Keys) -> Verdict {
+    pub fn ask_showing(&self, request: &Request<'_>, keys: &mut Keys) -> Asked<Verdict> {
         self.decide(self.policy.load(), request, Some(keys))
     }
 
@@ -86,7 +94,7 @@ impl Limiter {
         policy: Guard<Arc<InForce>>,
         request: &Request<'_>,
         mut keys: Option<&mut Keys>,
-    ) -> Verdict {
+    ) -> Asked<Verdict> {
         let mut scratch = Scratch::default();
         if let Some(keys) = &mut keys {
             keys.clear();
@@ -97,11 +105,13 @@ impl Limiter {
                 if let Some(keys) = keys {
                     charges.iter().for_each(|charge| keys.push(&self.store, &key(charge)));
                 }
-                self.settle(&policy, charges, &mut taken)
+                match &self.store {
+                    Store::Memory(store) => settle(store, &policy, charges, &mut taken),
+                }
             }
             other => ruled_out(other),
         };
-        Verdict { ruling, taken, policy }
+        Asked::Ready(Verdict { ruling, taken, origin: None, policy })
     }
 
     /// The keys that the limits which apply to a request count under, as they may be shown: in the
@@ -132,49 +142,67 @@ impl Limiter {
     }
 
     /// Where the states are.
-    pub fn store(&self) -> &Arc<MemoryStore> {
+    pub fn store(&self) -> &Store {
         &self.store
     }
 
-    /// Gives back everything that a request was charged and time has not given back already.
+    /// Gives back everything that a request was charged and time has not given back already. Nobody
+    /// is told when that is done.
     pub fn refund(&self, verdict: Verdict) {
-        for receipt in verdict.taken.into_iter().filter_map(|entry| entry.taken.receipt()) {
-            self.store.refund(&receipt);
+        let origin = verdict.origin.as_ref();
+        for (place, entry) in verdict.taken.iter().enumerate() {
+            if let Some(receipt) = entry.taken.receipt() {
+                // What is on its way gets there whether somebody waits for the answer or not.
+                drop(self.store.refund(&Claim::new(receipt, origin, place)));
+            }
         }
     }
 
     /// Gives the slots of a lease back; false if all of them had come back by themselves.
-    pub fn release(&self, lease: Lease) -> bool {
-        lease.slots.into_iter().fold(false, |any, slot| self.store.refund(&slot) | any)
+    pub fn release(&self, lease: Lease) -> Asked<bool> {
+        every(lease.slots.iter().map(|slot| self.store.refund(slot)), |any, one| any | one)
     }
 
     /// Starts a lease anew; false if one of its slots has come back by itself.
-    pub fn renew(&self, lease: &Lease) -> bool {
-        lease.slots.iter().fold(true, |all, slot| self.store.renew(slot) & all)
+    pub fn renew(&self, lease: &Lease) -> Asked<bool> {
+        every(lease.slots.iter().map(|slot| self.store.renew(slot)), |all, one| all & one)
     }
+}
 
-    /// Takes what is charged, and adds what each limit said to `entries`.
-    fn settle(
-        &self,
-        policy: &InForce,
-        charges: &Charges<'_, '_>,
-        entries: &mut SmallVec<[Entry; 4]>,
-    ) -> Ruling {
-        let ask = |charge| asked(policy, charge);
-        // Most requests are under one limit, and lists of more are costly to hand around.
-        if let [charge] = &charges[..] {
-            let taken = self.store.take_one(&ask(charge));
-            entries.push(entry(charge, taken));
-            return ruled(Ruling::Allowed, charge.rule, &taken);
-        }
-        let asked: SmallVec<[Charge<'_>; INLINE]> = charges.iter().map(ask).collect();
-        let mut ruling = Ruling::Allowed;
-        for (charge, taken) in charges.iter().zip(self.store.take(&asked)) {
-            entries.push(entry(charge, taken));
-            ruling = ruled(ruling, charge.rule, &taken);
-        }
-        ruling
+/// What becomes of several answers, of which there is one at least.
+fn every(asked: impl Iterator<Item = Asked<bool>>, both: fn(bool, bool) -> bool) -> Asked<bool> {
+    // All are asked before the first answer is waited for.
+    let asked: SmallVec<[Asked<bool>; 2]> = asked.collect();
+    asked
+        .into_iter()
+        .reduce(|one, other| match (one, other) {
+            (Asked::Ready(one), Asked::Ready(other)) => Asked::Ready(both(one, other)),
+            (one, other) => Asked::later(async move { both(one.await, other.await) }),
+        })
+        .unwrap_or(Asked::Ready(false))
+}
+
+/// Takes what is charged, and adds what each limit said to `entries`.
+fn settle(
+    store: &MemoryStore,
+    policy: &InForce,
+    charges: &Charges<'_, '_>,
+    entries: &mut SmallVec<[Entry; 4]>,
+) -> Ruling {
+    let ask = |charge| asked(policy, charge);
+    // Most requests are under one limit, and lists of more are costly to hand around.
+    if let [charge] = &charges[..] {
+        let taken = store.take_one(&ask(charge));
+        entries.push(entry(charge, taken));
+        return ruled(Ruling::Allowed, charge.rule, &taken);
     }
+    let asked: SmallVec<[Charge<'_>; INLINE]> = charges.iter().map(ask).collect();
+    let mut ruling = Ruling::Allowed;
+    for (charge, taken) in charges.iter().zip(store.take(&asked)) {
+        entries.push(entry(charge, taken));
+        ruling = ruled(ruling, charge.rule, &taken);
+    }
+    ruling
 }
 
 fn asked<'c>(policy: &'c InForce, charge: &'c tollgate_policy::Charge<'_, '_>) -> Charge<'c> {
@@ -184,7 +212,8 @@ fn asked<'c>(policy: &'c InForce, charge: &'c tollgate_policy::Charge<'_, '_>) -
         cost: charge.cost,
         mode: store_mode(charge.rule),
         count_denied: charge.rule.count_denied(),
-        when_full: when_full(charge.rule),
+        on_failure: on_failure(charge.rule.on_store_failure()),
+        is_leased: false,
     }
 }
 
@@ -200,7 +229,7 @@ fn ruled(so_far: Ruling, rule: &Rule, taken: &Taken) -> Ruling {
     }
     match (so_far, taken) {
         (Ruling::Denied, _) | (_, Taken::Counted(_) | Taken::Decided { .. }) => Ruling::Denied,
-        (_, Taken::Full(_)) => Ruling::Uncounted,
+        (_, Taken::Uncounted { .. }) => Ruling::Uncounted,
     }
 }
 
@@ -223,13 +252,13 @@ impl Pinned<'_> {
         &self.policy.policy
     }
 
-    /// See [`Limiter::check`].
-    pub fn check(&self, request: &Request<'_>) -> Verdict {
+    /// See [`Limiter::ask`].
+    pub fn ask(&self, request: &Request<'_>) -> Asked<Verdict> {
         self.limiter.decide(self.guard(), request, None)
     }
 
-    /// See [`Limiter::check_showing`].
-    pub fn check_showing(&self, request: &Request<'_>, keys: &mut Keys) -> Verdict {
+    /// See [`Limiter::ask_showing`].
+    pub fn ask_showing(&self, request: &Request<'_>, keys: &mut Keys) -> Asked<Verdict> {
         self.limiter.decide(self.guard(), request, Some(keys))
     }
 
@@ -245,7 +274,7 @@ impl fmt::Debug for InForce {
 }
 
 impl InForce {
-    fn new(policy: Policy, store: &MemoryStore) -> Result<Self, TooManyLimits> {
+    fn new(policy: Policy, store: &Store) -> Result<Self, TooManyLimits> {
         let enrolled = policy.limits().iter().map(|limit| store.enroll(*limit));
         let enrolled = enrolled.collect::<Result<_, _>>()?;
         Ok(Self { policy, enrolled })
@@ -259,11 +288,11 @@ impl Verdict {
     pub fn take_lease(&mut self) -> Option<Lease> {
         let policy = &self.policy.policy;
         let (mut slots, mut length) = (SmallVec::new(), Micros::ZERO);
-        for entry in &mut self.taken {
+        for (place, entry) in self.taken.iter_mut().enumerate() {
             if let Limit::Logged(Logged::Concurrency(limit)) = policy.limits()[entry.limit as usize]
                 && let Some(slot) = entry.taken.take_receipt()
             {
-                slots.push(slot);
+                slots.push(Claim::new(slot, self.origin.as_ref(), place));
                 length = length.max(limit.lease());
             }
         }
@@ -297,7 +326,7 @@ impl Keys {
         self.ends.clear();
     }
 
-    fn push(&mut self, store: &MemoryStore, key: &Key<'_>) {
+    fn push(&mut self, store: &Store, key: &Key<'_>) {
         store.write_key_text(key, &mut self.text);
         self.ends.push(self.text.len());
     }
@@ -307,7 +336,7 @@ impl Keys {
 #[derive(Debug)]
 #[must_use = "slots that are not released come back only when their lease ends"]
 pub struct Lease {
-    slots: SmallVec<[Receipt; 2]>,
+    slots: SmallVec<[Claim; 2]>,
     length: Micros,
 }
 
@@ -339,12 +368,11 @@ fn store_mode(rule: &Rule) -> tollgate_store::Mode {
     }
 }
 
-/// With the memory store there is no other place to count in, so `local` admits as `allow` does:
-/// memory that is full is no reason to turn callers away, unless the limit says so.
-fn when_full(rule: &Rule) -> WhenFull {
-    match rule.on_store_failure() {
-        OnStoreFailure::Deny => WhenFull::Refuse,
-        OnStoreFailure::Allow | OnStoreFailure::Local => WhenFull::Admit,
+pub(crate) fn on_failure(said: OnStoreFailure) -> OnFailure {
+    match said {
+        OnStoreFailure::Allow => OnFailure::Allow,
+        OnStoreFailure::Deny => OnFailure::Deny,
+        OnStoreFailure::Local => OnFailure::Local,
     }
 }
 

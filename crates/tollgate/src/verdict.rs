@@ -7,7 +7,7 @@ use arc_swap::Guard;
 use smallvec::SmallVec;
 use tollgate_core::{Decision, Limit, Micros, Outcome, Quota};
 use tollgate_policy::{Mode, Rule};
-use tollgate_store::Taken;
+use tollgate_store::{Origin, Taken};
 
 use crate::limiter::InForce;
 
@@ -15,6 +15,8 @@ use crate::limiter::InForce;
 pub struct Verdict {
     pub(crate) ruling: Ruling,
     pub(crate) taken: SmallVec<[Entry; 4]>,
+    /// See [`Claim`](tollgate_store::Claim).
+    pub(crate) origin: Option<Arc<Origin>>,
     pub(crate) policy: Guard<Arc<InForce>>,
 }
 
@@ -188,7 +190,7 @@ impl<'v> Answer<'v> {
 
     /// Whether it could count the request, and so has a [`decision`](Self::decision).
     fn is_counted(&self) -> bool {
-        !matches!(self.entry.taken, Taken::Full(_))
+        !matches!(self.entry.taken, Taken::Uncounted { .. })
     }
 
     /// Whether its denial counts, or is only reported.

@@ -2,7 +2,7 @@
 
 use tollgate_core::{Algorithm, Align, Cost, Key, Limit, Micros, Outcome, Quota, Timestamp, Value};
 use tollgate_store::bounds::{LIMITS_MAX, LOGS_FORGOTTEN_MAX, MAX_BYTES_MIN};
-use tollgate_store::{Charge, Clock, MemoryStore, Taken, WhenFull};
+use tollgate_store::{Charge, Clock, MemoryStore, Taken};
 
 use crate::support::{Order, START, Subject, limit_of, limit_over};
 
@@ -105,10 +105,10 @@ mod floods {
             }
 
             let newcomer = all(keys);
-            assert_eq!(subject.take_one(&newcomer), Taken::Full(WhenFull::Admit));
-            let refused = newcomer.refused_when_full();
-            assert_eq!(subject.take_one(&refused), Taken::Full(WhenFull::Refuse));
-            assert!(!Taken::Full(WhenFull::Refuse).is_allowed());
+            assert_eq!(subject.take_one(&newcomer), Taken::Uncounted { is_allowed: true });
+            let refused = newcomer.denied_on_failure();
+            assert_eq!(subject.take_one(&refused), Taken::Uncounted { is_allowed: false });
+            assert!(!Taken::Uncounted { is_allowed: false }.is_allowed());
 
             // A refusal denies the whole request; admitted, it goes on uncounted by that limit.
             assert!(subject.reset(0));
@@ -155,7 +155,7 @@ mod floods {
             subject.take_one(&Order::new(key, limit));
         }
         let unknown = Order::new(9_999_999, limit);
-        assert_eq!(subject.take_one(&unknown), Taken::Full(WhenFull::Admit));
+        assert_eq!(subject.take_one(&unknown), Taken::Uncounted { is_allowed: true });
         assert_eq!(subject.peek(&unknown).remaining, 1);
         assert_eq!(subject.decide(&unknown.costing(2)).outcome, Outcome::TooCostly);
     }

@@ -4,7 +4,7 @@
 use tollgate_core::{
     Algorithm, Align, Cost, Decision, Key, Limit, Micros, Quota, Timestamp, Value,
 };
-use tollgate_store::{Charge, Clock, Enrolled, MemoryStore, Mode, Receipt, Taken, WhenFull};
+use tollgate_store::{Charge, Clock, Enrolled, MemoryStore, Mode, OnFailure, Receipt, Taken};
 
 /// Some time in 2025.
 pub(crate) const START: Timestamp = Timestamp::from_micros(1_760_000_000_000_000);
@@ -23,7 +23,7 @@ pub(crate) struct Order {
     pub(crate) cost: Cost,
     pub(crate) mode: Mode,
     pub(crate) count_denied: bool,
-    pub(crate) when_full: WhenFull,
+    pub(crate) on_failure: OnFailure,
 }
 
 impl Subject {
@@ -99,7 +99,7 @@ impl Order {
             cost: Cost::ONE,
             mode: Mode::Enforce,
             count_denied: false,
-            when_full: WhenFull::Admit,
+            on_failure: OnFailure::Local,
         }
     }
 
@@ -120,8 +120,8 @@ impl Order {
         Self { count_denied: true, ..self }
     }
 
-    pub(crate) fn refused_when_full(self) -> Self {
-        Self { when_full: WhenFull::Refuse, ..self }
+    pub(crate) fn denied_on_failure(self) -> Self {
+        Self { on_failure: OnFailure::Deny, ..self }
     }
 
     pub(crate) fn with_charge<T>(&self, give: impl FnOnce(&Charge<'_>) -> T) -> T {
@@ -129,14 +129,15 @@ impl Order {
     }
 
     fn charge<'a>(&'a self, values: &'a [Value<'a>]) -> Charge<'a> {
-        let Self { limit, cost, mode, count_denied, when_full, .. } = self;
+        let Self { limit, cost, mode, count_denied, on_failure, .. } = self;
         Charge {
             key: Key { limit: NAME, values },
             limit,
             cost: *cost,
             mode: *mode,
             count_denied: *count_denied,
-            when_full: *when_full,
+            on_failure: *on_failure,
+            is_leased: false,
         }
     }
 }

@@ -10,13 +10,13 @@ use tollgate_core::{Algorithm, Align, Cost, Counter, Key, Limit, Micros, Quota, 
 use tollgate_policy::bounds::RATES_MAX;
 use tollgate_policy::{
     Charging, DescriptorLimit, DescriptorRule, DescriptorSettings, Descriptors, Domain,
-    OnStoreFailure,
 };
-use tollgate_store::{Charge, Enrolled, MemoryStore, Mode, Taken, TooManyLimits, WhenFull};
+use tollgate_store::{Charge, Enrolled, MemoryStore, Mode, OnFailure, Store, Taken, TooManyLimits};
 
 use super::tell;
 use super::{Call, CurrentLimit, Descriptor, Override, Response, Status};
 use crate::bounds::OVERRIDES_MAX;
+use crate::limiter::on_failure;
 
 /// The descriptors in force, and the limits that calls brought along.
 #[derive(Default)]
@@ -80,7 +80,7 @@ type Items<'s> = SmallVec<[Item<'s>; INLINE]>;
 impl Engine {
     /// What [`Engine::put_in_force`] takes.
     pub(super) fn prepare(
-        store: &MemoryStore,
+        store: &Store,
         descriptors: Descriptors,
         settings: &DescriptorSettings,
     ) -> Result<Arc<InForce>, TooManyLimits> {
@@ -378,10 +378,11 @@ impl Item<'_> {
             cost: self.cost,
             mode: Mode::Enforce,
             count_denied: false,
-            when_full: match self.counted {
-                Counted::Written(limit) => when_full(limit.on_store_failure()),
-                Counted::Brought(_) => WhenFull::Admit,
+            on_failure: match self.counted {
+                Counted::Written(limit) => on_failure(limit.on_store_failure()),
+                Counted::Brought(_) => OnFailure::Local,
             },
+            is_leased: false,
         }
     }
 
@@ -412,14 +413,6 @@ impl Item<'_> {
         };
         let unit_multiplier = (multiplier > 1).then_some(multiplier);
         CurrentLimit { name, requests_per_unit, unit, unit_multiplier }
-    }
-}
-
-/// With the memory store there is no other place to count in, so `local` admits as `allow` does.
-fn when_full(failure: OnStoreFailure) -> WhenFull {
-    match failure {
-        OnStoreFailure::Deny => WhenFull::Refuse,
-        OnStoreFailure::Allow | OnStoreFailure::Local => WhenFull::Admit,
     }
 }
 

@@ -1,0 +1,153 @@
+//! Where states are kept: one of the stores there are.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+use tollgate_core::{Key, Limit, Timestamp};
+
+use crate::asked::Asked;
+use crate::charge::{Charge, Receipt, Taken};
+use crate::enrolled::{Enrolled, TooManyLimits};
+use crate::memory::MemoryStore;
+
+/// Holds states and charges them. The set of stores is ours, so this is no trait: a match is
+/// readable, and the memory store's quick paths stay visible to who wants them.
+#[derive(Clone, Debug)]
+pub enum Store {
+    /// In this process's memory: every answer is [`Asked::Ready`].
+    Memory(Arc<MemoryStore>),
+}
+
+/// Charges of one request that need no allocation.
+pub(crate) const INLINE: usize = 8;
+
+/// What a store said to some charges, in their order.
+#[derive(Clone, Debug, Default)]
+pub struct Answers {
+    pub(crate) taken: SmallVec<[Taken; INLINE]>,
+    pub(crate) origin: Option<Arc<Origin>>,
+}
+
+/// What it takes to find the states of a request again, where a receipt alone does not tell: their
+/// names in Redis.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Origin {}
+
+impl Answers {
+    /// What it said to each.
+    pub fn taken(&self) -> &[Taken] {
+        &self.taken
+    }
+
+    /// What [`Claim::new`] takes.
+    pub fn origin(&self) -> Option<&Arc<Origin>> {
+        self.origin.as_ref()
+    }
+}
+
+/// Names one charge wherever it was made, so that it can be given back, once.
+#[derive(Clone, Debug)]
+pub struct Claim {
+    pub(crate) receipt: Receipt,
+    pub(crate) origin: Option<(Arc<Origin>, usize)>,
+}
+
+impl Claim {
+    /// The charge that `receipt` is of, which was at `place` among those that `origin` came with.
+    pub fn new(receipt: Receipt, origin: Option<&Arc<Origin>>, place: usize) -> Self {
+        Self { receipt, origin: origin.map(|origin| (Arc::clone(origin), place)) }
+    }
+}
+
+impl Store {
+    /// Makes a limit known, so that it can be charged. Equal limits are one.
+    pub fn enroll(&self, limit: Limit) -> Result<Enrolled, TooManyLimits> {
+        match self {
+            Self::Memory(store) => store.enroll(limit),
+        }
+    }
+
+    /// Takes all of `charges`, or none if one that is enforced is denied.
+    pub fn take(&self, charges: &[Charge<'_>]) -> Asked<Answers> {
+        match self {
+            Self::Memory(store) => {
+                Asked::Ready(Answers { taken: store.take(charges), origin: None })
+            }
+        }
+    }
+
+    /// Takes each of `charges` on its own, whatever becomes of the others.
+    pub fn take_each(&self, charges: &[Charge<'_>]) -> Asked<Answers> {
+        match self {
+            Self::Memory(store) => {
+                let mut answers = Answers::default();
+                store.take_each(charges, |taken| answers.taken.push(taken));
+                Asked::Ready(answers)
+            }
+        }
+    }
+
+    /// Gives back `cost` units of what a key has consumed; see [`MemoryStore::credit`].
+    pub fn credit(&self, charge: &Charge<'_>) -> Asked<Taken> {
+        match self {
+            Self::Memory(store) => Asked::Ready(store.credit(charge)),
+        }
+    }
+
+    /// Gives back what a charge took and time has not given back already; a lease is released by
+    /// it. False if nothing was left of it, or nobody can tell.
+    pub fn refund(&self, claim: &Claim) -> Asked<bool> {
+        match self {
+            Self::Memory(store) => Asked::Ready(store.refund(&claim.receipt)),
+        }
+    }
+
+    /// Starts the lease of a held slot anew; false if it has ended or was released.
+    pub fn renew(&self, claim: &Claim) -> Asked<bool> {
+        match self {
+            Self::Memory(store) => Asked::Ready(store.renew(&claim.receipt)),
+        }
+    }
+
+    /// Forgets what a key has consumed; false if nothing was known of it.
+    pub fn reset(&self, key: &Key<'_>) -> Asked<bool> {
+        match self {
+            Self::Memory(store) => Asked::Ready(store.reset(key)),
+        }
+    }
+
+    /// A key as it may be shown, written to the end of `text`: secret values as a hash that only
+    /// this store can make.
+    pub fn write_key_text(&self, key: &Key<'_>, text: &mut String) {
+        match self {
+            Self::Memory(store) => store.write_key_text(key, text),
+        }
+    }
+
+    /// The same as a text of its own.
+    pub fn key_text(&self, key: &Key<'_>) -> String {
+        let mut text = String::new();
+        self.write_key_text(key, &mut text);
+        text
+    }
+
+    /// What time it is, to tell clients when something will be.
+    pub fn now(&self) -> Timestamp {
+        match self {
+            Self::Memory(store) => store.now(),
+        }
+    }
+}
+
+impl From<Arc<MemoryStore>> for Store {
+    fn from(store: Arc<MemoryStore>) -> Self {
+        Self::Memory(store)
+    }
+}
+
+impl From<MemoryStore> for Store {
+    fn from(store: MemoryStore) -> Self {
+        Self::Memory(Arc::new(store))
+    }
+}
