@@ -35,6 +35,7 @@ mod limit;
 pub mod lua;
 mod numbers;
 mod quota;
+mod share;
 mod sliding_log;
 mod sliding_window;
 mod time;
