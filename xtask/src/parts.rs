@@ -33,7 +33,14 @@ pub(crate) const FOR_TESTS: &[Part] = &[
         command: "redis-server",
         trial: &[],
         package: "redis-server",
-        why: "the Lua twins are compared with the Rust algorithms on a real server",
+        // Sentinel is the same program under another name, and needs no package of its own.
+        why: "stores and scripts are tested on real servers, Sentinels and Clusters",
+    },
+    Part {
+        command: "cc",
+        trial: &[],
+        package: "gcc",
+        why: "it builds what sets a server's clock apart from the machine's",
     },
     Part {
         command: "redis-cli",
@@ -58,7 +65,7 @@ pub(crate) const FOR_TESTS: &[Part] = &[
         // Debian's python3 comes without what makes a virtual environment.
         trial: &["-c", "import ensurepip, venv"],
         package: "python3-venv",
-        why: "Envoy, redis-py and schemathesis are installed with it",
+        why: "Envoy, Valkey, redis-py and schemathesis are installed with it",
     },
     Part { command: "node", trial: &[], package: "nodejs", why: "it runs node-redis" },
     Part { command: "npm", trial: &[], package: "npm", why: "node-redis is installed with it" },

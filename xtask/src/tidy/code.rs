@@ -30,6 +30,7 @@ const UNSAFE: &[Allowed] = &[
 /// process to listen is the one thing that no clock of ours can hurry.
 const SLEEPS: &[Allowed] = &[
     Allowed { place: "/redis.rs", why: "it waits for a redis-server to listen" },
+    Allowed { place: "crates/tollgate-harness/src/", why: "it waits for servers, and delays" },
     Allowed { place: "crates/tollgate-cli/tests/it/support.rs", why: "it waits for processes" },
     Allowed { place: "crates/tollgate-server/src/server.rs", why: "it waits before it stops" },
     Allowed { place: "bench/", why: "it measures time" },

@@ -30,6 +30,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
             "tollgate-store",
         ],
     ),
+    ("tollgate-harness", &[]),
     ("xtask", &[]),
 ];
 

@@ -1,0 +1,25 @@
+//! How long and how often anything is tried.
+
+use std::time::Duration;
+
+/// How long something that must come is waited for in all, in steps of [`WAIT_STEP`]. Only what
+/// never comes takes that long, on however busy a machine.
+pub(crate) const WAIT_MAX: Duration = Duration::from_secs(30);
+
+/// Short beside what is waited for, long beside what a look costs.
+pub(crate) const WAIT_STEP: Duration = Duration::from_millis(5);
+
+/// How long a reply may take before the server counts as dead.
+pub(crate) const REPLY_MAX: Duration = Duration::from_secs(10);
+
+/// How often a server is started again because somebody took its port meanwhile.
+pub(crate) const PORT_CLASHES_MAX: u32 = 10;
+
+/// Ports are taken from here on, below those that the system gives to outgoing connections: none of
+/// those then takes one before the server does.
+pub(crate) const PORT_FIRST: u16 = 20_000;
+
+/// So many ports from [`PORT_FIRST`] on.
+pub(crate) const PORT_COUNT: u16 = 12_000;
+
+const _: () = assert!(PORT_FIRST + PORT_COUNT <= 32_768, "outgoing connections begin there");

@@ -1,0 +1,3 @@
+//! What the harness promises to those who test with it.
+
+mod server;
