@@ -3,6 +3,5 @@
 mod bad_input;
 mod examples;
 mod properties;
-mod redis;
 mod support;
 mod twin;

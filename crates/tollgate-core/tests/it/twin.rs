@@ -10,13 +10,22 @@ use tollgate_core::{
     Algorithm, Align, ChargeId, Cost, Counter, Entry, Limit, Log, Logged, Micros, Outcome, Quota,
     Receipt, Timestamp, Word,
 };
+use tollgate_harness::{Client, Flavour, Reply, Server, Text, write_command};
 
-use crate::redis::{Redis, Reply, Text, write_command};
 use crate::support::{Rng, START, random_cost, random_limit, random_step, span};
 
 #[test]
-fn the_scripts_answer_as_the_rust_functions_do() {
-    let mut twins = Twins::start();
+fn the_scripts_answer_as_the_rust_functions_do_on_redis() {
+    compare_traces(Flavour::Redis);
+}
+
+#[test]
+fn the_scripts_answer_as_the_rust_functions_do_on_valkey() {
+    compare_traces(Flavour::Valkey);
+}
+
+fn compare_traces(flavour: Flavour) {
+    let mut twins = Twins::start(flavour);
     for seed in 0..560 {
         let mut trace = Trace::new(seed);
         for _ in 0..150 {
@@ -230,7 +239,8 @@ impl Order {
 
 /// A server and the Rust that it is held to. Commands are collected and compared in batches.
 struct Twins {
-    redis: Redis,
+    redis: Client,
+    _server: Server,
     take: String,
     refund: String,
     model: Model,
@@ -243,12 +253,14 @@ struct Twins {
 }
 
 impl Twins {
-    fn start() -> Self {
-        let mut redis = Redis::start();
+    fn start(flavour: Flavour) -> Self {
+        let server = Server::start(flavour);
+        let mut redis = server.client();
         Self {
             take: redis.load(lua::TAKE),
             refund: redis.load(lua::REFUND),
             redis,
+            _server: server,
             model: Model::default(),
             pipeline: Vec::new(),
             expected: Vec::new(),
@@ -301,7 +313,7 @@ impl Twins {
             true => self.seen.renewals += u64::from(given > 0),
             false => self.seen.refunds += u64::from(given > 0),
         }
-        self.expect(&command, Reply::Integer(given).in_list());
+        self.expect(&command, Reply::List(vec![Reply::Integer(given)]));
         self.expect_state(&names[key]);
     }
 
@@ -333,12 +345,6 @@ impl Twins {
     fn compare_all(&mut self) {
         self.compare_sent();
         self.compare_sent();
-    }
-}
-
-impl Reply {
-    fn in_list(self) -> Self {
-        Self::List(vec![self])
     }
 }
 
@@ -711,9 +717,9 @@ fn command(sha: &str, key: &str, now: &str, arguments: &[u64]) -> Vec<String> {
 }
 
 /// Calls a script on one key.
-fn call(redis: &mut Redis, sha: &str, key: &str, now: &str, arguments: &[u64]) -> Vec<i64> {
+fn call(redis: &mut Client, sha: &str, key: &str, now: &str, arguments: &[u64]) -> Vec<i64> {
     let words = command(sha, key, now, arguments);
-    redis.call(&words.iter().map(String::as_str).collect::<Vec<_>>()).integers()
+    redis.command(&words).integers()
 }
 
 fn answer(fields: Vec<i64>) -> Answer {
@@ -723,67 +729,72 @@ fn answer(fields: Vec<i64>) -> Answer {
 
 #[test]
 fn a_request_refused_by_one_limit_is_not_charged_to_another() {
-    let mut twins = Twins::start();
-    let names = ["wide", "narrow"].map(str::to_owned);
-    let now = Timestamp::from_micros(START);
-    let narrow = Limit::sliding_log(Quota::per_minute(1)).expect("a short log");
-    for (number, wide) in one_of_each().into_iter().enumerate() {
-        twins.redis.call(&["FLUSHALL"]);
-        twins.model = Model::default();
-        let id = ChargeId(number as u64);
-        let orders = [
-            Order::enforced(wide, Cost::ONE, 1),
-            Order { key: 1, id, ..Order::enforced(narrow, Cost::ONE, 2) },
-        ];
-        let remaining = |answers: &[Answer]| answers[0].decision.remaining;
-        assert_eq!(remaining(&twins.take(&names, &orders, now)), 4);
-        for _ in 0..3 {
-            let answers = twins.take(&names, &orders, now);
-            assert!(answers[0].decision.is_allowed() && !answers[1].decision.is_allowed());
-            assert_eq!(remaining(&answers), 4, "{wide:?}");
-            assert_eq!(answers[0].receipt.cost, Cost::PEEK, "there is nothing to give back");
+    for flavour in Flavour::ALL {
+        let mut twins = Twins::start(flavour);
+        let names = ["wide", "narrow"].map(str::to_owned);
+        let now = Timestamp::from_micros(START);
+        let narrow = Limit::sliding_log(Quota::per_minute(1)).expect("a short log");
+        for (number, wide) in one_of_each().into_iter().enumerate() {
+            twins.redis.command(&["FLUSHALL"]);
+            twins.model = Model::default();
+            let id = ChargeId(number as u64);
+            let orders = [
+                Order::enforced(wide, Cost::ONE, 1),
+                Order { key: 1, id, ..Order::enforced(narrow, Cost::ONE, 2) },
+            ];
+            let remaining = |answers: &[Answer]| answers[0].decision.remaining;
+            assert_eq!(remaining(&twins.take(&names, &orders, now)), 4);
+            for _ in 0..3 {
+                let answers = twins.take(&names, &orders, now);
+                assert!(answers[0].decision.is_allowed() && !answers[1].decision.is_allowed());
+                assert_eq!(remaining(&answers), 4, "{wide:?}");
+                assert_eq!(answers[0].receipt.cost, Cost::PEEK, "there is nothing to give back");
+            }
+            twins.compare_all();
         }
-        twins.compare_all();
     }
 }
 
 #[test]
 fn by_the_servers_own_clock_every_key_expires_and_not_before_it_is_vacant() {
-    let mut redis = Redis::start();
-    let (take, refund) = (redis.load(lua::TAKE), redis.load(lua::REFUND));
-    for limit in one_of_each() {
-        let key = limit.algorithm().name();
-        let arguments = Order::enforced(limit, Cost::new(2), 1).arguments();
-        let first = answer(call(&mut redis, &take, key, "", &arguments));
-        let whole_at = first.receipt.at.plus(first.decision.reset_after);
-        assert!(first.decision.is_allowed());
-        check_expiry(&mut redis, key, whole_at);
+    for flavour in Flavour::ALL {
+        let server = Server::start(flavour);
+        let mut redis = server.client();
+        let (take, refund) = (redis.load(lua::TAKE), redis.load(lua::REFUND));
+        for limit in one_of_each() {
+            let key = limit.algorithm().name();
+            let arguments = Order::enforced(limit, Cost::new(2), 1).arguments();
+            let first = answer(call(&mut redis, &take, key, "", &arguments));
+            let whole_at = first.receipt.at.plus(first.decision.reset_after);
+            assert!(first.decision.is_allowed());
+            check_expiry(&mut redis, key, whole_at);
 
-        let back = match &limit {
-            Limit::Counter(limit) => {
-                let receipt = Receipt { cost: Cost::ONE, ..first.receipt };
-                Return::Refund { limit, receipt: &receipt }.arguments()
-            }
-            Limit::Logged(limit) => {
-                let (id, held, units) = (ChargeId(1), Cost::new(2), Cost::ONE);
-                Return::GiveBack { limit, id, held, units }.arguments()
-            }
-        };
-        assert_eq!(call(&mut redis, &refund, key, "", &back), [1]);
-        let peek = Order::enforced(limit, Cost::PEEK, 2).arguments();
-        let left = answer(call(&mut redis, &take, key, "", &peek));
-        assert_eq!(left.decision.remaining, 4);
-        let whole_at = match limit {
-            Limit::Counter(_) => left.receipt.at.plus(left.decision.reset_after),
-            Limit::Logged(_) => whole_at,
-        };
-        check_expiry(&mut redis, key, whole_at);
+            let back = match &limit {
+                Limit::Counter(limit) => {
+                    let receipt = Receipt { cost: Cost::ONE, ..first.receipt };
+                    Return::Refund { limit, receipt: &receipt }.arguments()
+                }
+                Limit::Logged(limit) => {
+                    let (id, held, units) = (ChargeId(1), Cost::new(2), Cost::ONE);
+                    Return::GiveBack { limit, id, held, units }.arguments()
+                }
+            };
+            assert_eq!(call(&mut redis, &refund, key, "", &back), [1]);
+            let peek = Order::enforced(limit, Cost::PEEK, 2).arguments();
+            let left = answer(call(&mut redis, &take, key, "", &peek));
+            assert_eq!(left.decision.remaining, 4);
+            let whole_at = match limit {
+                Limit::Counter(_) => left.receipt.at.plus(left.decision.reset_after),
+                Limit::Logged(_) => whole_at,
+            };
+            check_expiry(&mut redis, key, whole_at);
+        }
     }
 }
 
 /// A key must live as long as its state matters, and hardly longer.
-fn check_expiry(redis: &mut Redis, key: &str, whole_at: Timestamp) {
-    let Reply::Integer(expires_at) = redis.call(&["PEXPIRETIME", key]) else { panic!("no key") };
+fn check_expiry(redis: &mut Client, key: &str, whole_at: Timestamp) {
+    let Reply::Integer(expires_at) = redis.command(&["PEXPIRETIME", key]) else { panic!("no key") };
     assert!(expires_at > 0, "{key} never expires");
     let late = expires_at * 1_000 - i64::try_from(whole_at.as_micros()).expect("below 2^53");
     assert!((0..=3_000).contains(&late), "{key} expires {late} us after it is vacant");
@@ -791,45 +802,52 @@ fn check_expiry(redis: &mut Redis, key: &str, whole_at: Timestamp) {
 
 #[test]
 fn the_servers_own_clock_decides_as_the_same_time_given_does() {
-    let mut redis = Redis::start();
-    let take = redis.load(lua::TAKE);
-    for limit in one_of_each() {
-        let arguments = Order::enforced(limit, Cost::new(2), 1).arguments();
-        let by_clock = call(&mut redis, &take, "by clock", "", &arguments);
-        let at = answer(by_clock.clone()).receipt.at.as_micros();
-        assert!(at > START, "{at} is no time of today");
-        let by_argument = call(&mut redis, &take, "by argument", &at.to_string(), &arguments);
-        assert_eq!(by_clock, by_argument);
-        redis.call(&["FLUSHALL"]);
+    for flavour in Flavour::ALL {
+        let server = Server::start(flavour);
+        let mut redis = server.client();
+        let take = redis.load(lua::TAKE);
+        for limit in one_of_each() {
+            let arguments = Order::enforced(limit, Cost::new(2), 1).arguments();
+            let by_clock = call(&mut redis, &take, "by clock", "", &arguments);
+            let at = answer(by_clock.clone()).receipt.at.as_micros();
+            assert!(at > START, "{at} is no time of today");
+            let by_argument = call(&mut redis, &take, "by argument", &at.to_string(), &arguments);
+            assert_eq!(by_clock, by_argument);
+            redis.command(&["FLUSHALL"]);
+        }
     }
 }
 
 #[test]
 fn what_is_not_ours_under_a_key_starts_afresh() {
-    let mut redis = Redis::start();
-    let take = redis.load(lua::TAKE);
-    let strangers: [&[&str]; 6] = [
-        &["SET", "key", " 9t 1 1 1 1 1 1"],
-        &["SET", "key", "1t"],
-        &["SET", "key", ""],
-        &["HSET", "key", "field", "value"],
-        &["ZADD", "key", "-7", "9sliding_log 60000000", "1", "1:7"],
-        &["ZADD", "key", "1", "somebody"],
-    ];
-    for limit in one_of_each() {
-        for stranger in strangers {
-            redis.call(&["DEL", "key"]);
-            redis.call(stranger);
-            let arguments = Order::enforced(limit, Cost::new(2), 1).arguments();
-            for remaining in [3, 1] {
-                let answer = answer(call(&mut redis, &take, "key", "1760000000000000", &arguments));
-                assert!(answer.decision.is_allowed());
-                let remaining = match limit.algorithm() {
-                    // The same id again: the server holds an id once.
-                    Algorithm::SlidingLog | Algorithm::Concurrency if remaining == 1 => break,
-                    _ => remaining,
-                };
-                assert_eq!(answer.decision.remaining, remaining, "{limit:?} {stranger:?}");
+    for flavour in Flavour::ALL {
+        let server = Server::start(flavour);
+        let mut redis = server.client();
+        let take = redis.load(lua::TAKE);
+        let strangers: [&[&str]; 6] = [
+            &["SET", "key", " 9t 1 1 1 1 1 1"],
+            &["SET", "key", "1t"],
+            &["SET", "key", ""],
+            &["HSET", "key", "field", "value"],
+            &["ZADD", "key", "-7", "9sliding_log 60000000", "1", "1:7"],
+            &["ZADD", "key", "1", "somebody"],
+        ];
+        for limit in one_of_each() {
+            for stranger in strangers {
+                redis.command(&["DEL", "key"]);
+                redis.command(stranger);
+                let arguments = Order::enforced(limit, Cost::new(2), 1).arguments();
+                for remaining in [3, 1] {
+                    let answer =
+                        answer(call(&mut redis, &take, "key", "1760000000000000", &arguments));
+                    assert!(answer.decision.is_allowed());
+                    let remaining = match limit.algorithm() {
+                        // The same id again: the server holds an id once.
+                        Algorithm::SlidingLog | Algorithm::Concurrency if remaining == 1 => break,
+                        _ => remaining,
+                    };
+                    assert_eq!(answer.decision.remaining, remaining, "{limit:?} {stranger:?}");
+                }
             }
         }
     }
@@ -837,61 +855,73 @@ fn what_is_not_ours_under_a_key_starts_afresh() {
 
 #[test]
 fn a_counter_takes_less_memory_than_a_hash_of_two_fields() {
-    let mut redis = Redis::start();
-    let take = redis.load(lua::TAKE);
-    redis.call(&["HSET", "tollgate:{203.0.113.77}:hash", "tokens", "12.5", "at", "1760000000.123"]);
-    let hash = usage(&mut redis, "tollgate:{203.0.113.77}:hash");
-    for limit in &one_of_each()[..4] {
-        let arguments = Order::enforced(*limit, Cost::new(2), 1).arguments();
-        call(&mut redis, &take, "tollgate:{203.0.113.77}:name", "", &arguments);
-        let counter = usage(&mut redis, "tollgate:{203.0.113.77}:name");
-        println!("{}: {counter} bytes, a hash {hash}", limit.algorithm());
-        assert!(counter < hash.min(160), "{}: {counter} bytes", limit.algorithm());
-        redis.call(&["DEL", "tollgate:{203.0.113.77}:name"]);
+    for flavour in Flavour::ALL {
+        let server = Server::start(flavour);
+        let mut redis = server.client();
+        let take = redis.load(lua::TAKE);
+        redis.command(&[
+            "HSET",
+            "tollgate:{203.0.113.77}:hash",
+            "tokens",
+            "12.5",
+            "at",
+            "1760000000.123",
+        ]);
+        let hash = usage(&mut redis, "tollgate:{203.0.113.77}:hash");
+        for limit in &one_of_each()[..4] {
+            let arguments = Order::enforced(*limit, Cost::new(2), 1).arguments();
+            call(&mut redis, &take, "tollgate:{203.0.113.77}:name", "", &arguments);
+            let counter = usage(&mut redis, "tollgate:{203.0.113.77}:name");
+            println!("{}: {counter} bytes, a hash {hash}", limit.algorithm());
+            assert!(counter < hash.min(160), "{}: {counter} bytes", limit.algorithm());
+            redis.command(&["DEL", "tollgate:{203.0.113.77}:name"]);
+        }
     }
 }
 
-fn usage(redis: &mut Redis, key: &str) -> i64 {
-    let Reply::Integer(bytes) = redis.call(&["MEMORY", "USAGE", key]) else { panic!("no key") };
+fn usage(redis: &mut Client, key: &str) -> i64 {
+    let Reply::Integer(bytes) = redis.command(&["MEMORY", "USAGE", key]) else { panic!("no key") };
     bytes
 }
 
 #[test]
 fn a_log_as_long_as_logs_get_is_counted_alike_forced_charges_included() {
-    let mut twins = Twins::start();
-    let names = ["log".to_owned()];
-    let limit = Limit::sliding_log(Quota::per_hour(LOG_ENTRIES_MAX)).expect("the longest log");
-    let Limit::Logged(logged) = limit else { unreachable!("a log") };
-    let at = |number: u64| Timestamp::from_micros(START + number * 1_000);
-    // Room for one more entry, though not for another unit.
-    let units = |number| if number == 0 { 2 } else { 1 };
-    let entry = |number| Entry { at: at(number), id: ChargeId(number), units: units(number) };
-    let mut log: Log = (0..u64::from(LOG_ENTRIES_MAX) - 1).map(entry).collect();
-    for part in members(&logged, &log).chunks(2_000) {
-        let mut words = vec!["ZADD".to_owned(), names[0].clone()];
-        words.extend(part.chunks(2).flat_map(|pair| [pair[1].clone(), pair[0].clone()]));
-        write_command(&mut twins.pipeline, &words);
-        let added = Reply::Integer(i64::try_from(part.len() / 2).expect("a thousand"));
-        twins.expected.push((added, "ZADD".into()));
-    }
-    log.apply(logged.decide(&log, at(0), Cost::PEEK, ChargeId(0)).change);
-    twins.model.stored.insert(names[0].clone(), Stored::Log(logged, log));
+    for flavour in Flavour::ALL {
+        let mut twins = Twins::start(flavour);
+        let names = ["log".to_owned()];
+        let limit = Limit::sliding_log(Quota::per_hour(LOG_ENTRIES_MAX)).expect("the longest log");
+        let Limit::Logged(logged) = limit else { unreachable!("a log") };
+        let at = |number: u64| Timestamp::from_micros(START + number * 1_000);
+        // Room for one more entry, though not for another unit.
+        let units = |number| if number == 0 { 2 } else { 1 };
+        let entry = |number| Entry { at: at(number), id: ChargeId(number), units: units(number) };
+        let mut log: Log = (0..u64::from(LOG_ENTRIES_MAX) - 1).map(entry).collect();
+        for part in members(&logged, &log).chunks(2_000) {
+            let mut words = vec!["ZADD".to_owned(), names[0].clone()];
+            words.extend(part.chunks(2).flat_map(|pair| [pair[1].clone(), pair[0].clone()]));
+            write_command(&mut twins.pipeline, &words);
+            let added = Reply::Integer(i64::try_from(part.len() / 2).expect("a thousand"));
+            twins.expected.push((added, "ZADD".into()));
+        }
+        log.apply(logged.decide(&log, at(0), Cost::PEEK, ChargeId(0)).change);
+        twins.model.stored.insert(names[0].clone(), Stored::Log(logged, log));
 
-    let mut order = Order::enforced(limit, Cost::ONE, 200_000);
-    for number in 0..12 {
-        let now = at(100_000 + number * 40);
-        order.id = ChargeId(200_000 + number);
-        order.mode = if number % 3 == 0 { Mode::Enforce } else { Mode::Force };
-        order.cost = Cost::new([1, 1_000, u32::MAX][number as usize % 3]);
-        let arguments = order.arguments();
-        let answers = twins.model.take(&names, &[order], now, &mut Seen::default());
-        let fields = answers.iter().flat_map(fields).map(Reply::Integer).collect();
-        let words = command(&twins.take, "log", &now.as_micros().to_string(), &arguments);
-        twins.expect(&words, Reply::List(fields));
+        let mut order = Order::enforced(limit, Cost::ONE, 200_000);
+        for number in 0..12 {
+            let now = at(100_000 + number * 40);
+            order.id = ChargeId(200_000 + number);
+            order.mode = if number % 3 == 0 { Mode::Enforce } else { Mode::Force };
+            order.cost = Cost::new([1, 1_000, u32::MAX][number as usize % 3]);
+            let arguments = order.arguments();
+            let answers = twins.model.take(&names, &[order], now, &mut Seen::default());
+            let fields = answers.iter().flat_map(fields).map(Reply::Integer).collect();
+            let words = command(&twins.take, "log", &now.as_micros().to_string(), &arguments);
+            twins.expect(&words, Reply::List(fields));
+        }
+        twins.expect_state("log");
+        twins.compare_all();
+        // Half of it ends at once.
+        twins.take(&names, &[order], at(3_600_000 + 50_000));
+        twins.compare_all();
     }
-    twins.expect_state("log");
-    twins.compare_all();
-    // Half of it ends at once.
-    twins.take(&names, &[order], at(3_600_000 + 50_000));
-    twins.compare_all();
 }
