@@ -22,4 +22,11 @@ pub(crate) const PORT_FIRST: u16 = 20_000;
 /// So many ports from [`PORT_FIRST`] on.
 pub(crate) const PORT_COUNT: u16 = 12_000;
 
+/// What a proxy reads at once.
+pub(crate) const CHUNK_BYTES: usize = 16 * 1024;
+
+/// So many chunks may be under way in one direction of a slow connection; then nothing is read
+/// until some have arrived, as on a network whose buffers are full.
+pub(crate) const CHUNKS_MAX: usize = 4_096;
+
 const _: () = assert!(PORT_FIRST + PORT_COUNT <= 32_768, "outgoing connections begin there");

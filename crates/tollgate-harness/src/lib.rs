@@ -7,15 +7,19 @@
 //! test.
 
 mod bounds;
+mod clock;
 mod parts;
 mod port;
+mod proxy;
 mod resp;
 mod server;
 mod tls;
 mod wait;
 
+pub use clock::Clock;
 pub use parts::Flavour;
 pub use port::free_port;
+pub use proxy::Proxy;
 pub use resp::{Client, Reply, Text, write_command};
 pub use server::{Server, Setup};
 pub use tls::Certificates;

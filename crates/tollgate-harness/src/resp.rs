@@ -40,7 +40,7 @@ enum Stream {
 }
 
 impl Client {
-    /// Connects by TCP, for what must not go by the socket in the file system.
+    /// Connects by TCP, for what is to go through a [`Proxy`](crate::Proxy).
     pub fn tcp(address: SocketAddr) -> io::Result<Self> {
         let stream = TcpStream::connect(address)?;
         stream.set_read_timeout(Some(REPLY_MAX))?;

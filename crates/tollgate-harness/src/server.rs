@@ -11,6 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::bounds::PORT_CLASHES_MAX;
+use crate::clock::Clock;
 use crate::parts::Flavour;
 use crate::port::free_port;
 use crate::resp::{Client, Reply};
@@ -100,10 +101,10 @@ impl Setup {
         self
     }
 
-    /// A variable of the process's environment.
+    /// A wall clock of its own instead of the machine's.
     #[must_use]
-    pub fn environment(mut self, name: &str, value: &str) -> Self {
-        self.environment.push((name.to_owned(), value.to_owned()));
+    pub fn clock(mut self, clock: &Clock) -> Self {
+        self.environment.extend(clock.environment());
         self
     }
 

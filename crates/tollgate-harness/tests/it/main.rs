@@ -1,3 +1,5 @@
 //! What the harness promises to those who test with it.
 
+mod clock;
+mod proxy;
 mod server;
