@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tollgate_core::{Key, Value};
+use tollgate_core::{Key, Shown, Value};
 
 type Values = Vec<(Option<Vec<u8>>, u8)>;
 
@@ -11,7 +11,7 @@ fuzz_target!(|lists: (Values, Values)| {
     let text = |list: &Values| {
         let values: Vec<Value<'_>> = list
             .iter()
-            .map(|(bytes, source)| Value { bytes: bytes.as_deref(), source: *source, secret: false })
+            .map(|(bytes, source)| Value { bytes: bytes.as_deref(), source: *source, shown: Shown::Plainly })
             .collect();
         Key { limit: "limit", values: &values }.text(|_| 0)
     };

@@ -2,9 +2,14 @@
 //!
 //! Two different (limit, values) never share a key, whatever bytes the values hold: as text each
 //! part is percent-encoded, so neither the colons between them nor the marks of missing and secret
-//! values can come from inside one.
+//! values and of shards can come from inside one. The text is the key's whole identity: it can be
+//! read back ([`KeyBuf`]).
+
+mod read;
 
 use std::fmt::Write;
+
+pub use read::{KeyBuf, KeyError};
 
 /// The name of a limit with the values it counts by.
 ///
@@ -31,43 +36,102 @@ pub struct Value<'a> {
     pub bytes: Option<&'a [u8]>,
     /// Which of several alternative attributes it was taken from; zero if there is but one.
     pub source: u8,
-    /// Whether it is shown and stored only as a hash.
-    pub secret: bool,
+    /// How it is shown and stored.
+    pub shown: Shown,
+}
+
+/// How a value is shown and stored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Shown {
+    /// As it is.
+    #[default]
+    Plainly,
+    /// As a keyed hash of its bytes.
+    AsHash,
+    /// As its bytes in hexadecimal: they are such a hash, of bytes that nobody knows any more.
+    IsHash,
 }
 
 impl<'a> Value<'a> {
     /// A value that may be shown.
     pub const fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes: Some(bytes), source: 0, secret: false }
+        Self { bytes: Some(bytes), source: 0, shown: Shown::Plainly }
+    }
+
+    /// A value that is shown only as a hash.
+    pub const fn secret(bytes: &'a [u8]) -> Self {
+        Self { shown: Shown::AsHash, ..Self::new(bytes) }
+    }
+
+    /// Whether it is, or was, something that must not be shown.
+    pub const fn is_secret(&self) -> bool {
+        !matches!(self.shown, Shown::Plainly)
     }
 
     /// What all requests without the attribute share.
-    pub const MISSING: Self = Self { bytes: None, source: 0, secret: false };
+    pub const MISSING: Self = Self { bytes: None, source: 0, shown: Shown::Plainly };
+
+    /// The part of a limit, split into several, that a caller belongs to. It stands behind the values
+    /// of the attributes.
+    pub const fn shard(number: u8) -> Self {
+        let bytes: &'static [u8] = &NUMBERS[number as usize];
+        Self { bytes: Some(bytes), source: SHARD, shown: Shown::Plainly }
+    }
+
+    /// Which shard it names, if it names one.
+    const fn shard_number(&self) -> Option<u8> {
+        match self.bytes {
+            Some(&[number]) if self.source == SHARD && !self.is_secret() => Some(number),
+            _ => None,
+        }
+    }
 }
+
+/// The source of a shard's number. Attributes are counted from zero and never so many.
+const SHARD: u8 = u8::MAX;
+
+/// Every shard's number as a byte that can be borrowed.
+static NUMBERS: [[u8; 1]; 256] = {
+    let mut numbers = [[0]; 256];
+    let mut number = 0;
+    while number < numbers.len() {
+        numbers[number] = [number as u8];
+        number += 1;
+    }
+    numbers
+};
 
 impl Key<'_> {
     /// The key for people, logs and stores: `limit:value:value`. Of a secret value only what
     /// `hash` makes of it is shown; it should be keyed, so that values cannot be guessed.
-    pub fn text(&self, hash: impl Fn(&[u8]) -> u64) -> String {
+    pub fn text(&self, hash: impl Fn(&[u8]) -> u128) -> String {
         let mut text = String::new();
         self.write_text(hash, &mut text);
         text
     }
 
     /// The same, written to the end of `text`.
-    pub fn write_text(&self, hash: impl Fn(&[u8]) -> u64, text: &mut String) {
+    pub fn write_text(&self, hash: impl Fn(&[u8]) -> u128, text: &mut String) {
         encode(text, self.limit.as_bytes());
         for value in self.values {
             text.push(':');
-            if value.source > 0 {
-                write_to(text, format_args!("%{}.", value.source));
+            if let Some(number) = value.shard_number() {
+                write_to(text, format_args!("%s{number}"));
+                continue;
             }
-            match value.bytes {
-                None => text.push('%'),
-                Some(bytes) if value.secret => {
-                    write_to(text, format_args!("%h{:016x}", hash(bytes)));
+            if value.source > 0 {
+                write_to(text, format_args!("%n{}.", value.source));
+            }
+            match (value.bytes, value.shown) {
+                (None, _) => text.push('%'),
+                (Some(bytes), Shown::Plainly) => encode(text, bytes),
+                (Some(bytes), Shown::AsHash) => {
+                    write_to(text, format_args!("%h{:032x}", hash(bytes)))
                 }
-                Some(bytes) => encode(text, bytes),
+                (Some(bytes), Shown::IsHash) => {
+                    text.push_str("%h");
+                    bytes.iter().for_each(|byte| write_to(text, format_args!("{byte:02x}")));
+                }
             }
         }
     }

@@ -45,7 +45,7 @@ pub use concurrency::Concurrency;
 pub use decision::{Decision, Outcome};
 pub use fixed_window::{Align, FixedWindow};
 pub use held::{ChargeId, Entry, Log, LogChange, LogTransition};
-pub use key::{Key, Value};
+pub use key::{Key, KeyBuf, KeyError, Shown, Value};
 pub use leaky_bucket::LeakyBucket;
 pub use limit::{
     Algorithm, AlgorithmError, Counter, Limit, Logged, Receipt, Step, Transition, Word,

@@ -348,7 +348,7 @@ impl Policy {
         let explained = values.iter().zip(rule.per.iter()).map(|(value, per)| {
             let source = &per.sources()[usize::from(value.source)];
             let bytes = value.bytes.map(<[u8]>::to_vec);
-            ExplainedValue { attribute: source.name().to_owned(), bytes, secret: value.secret }
+            ExplainedValue { attribute: source.name().to_owned(), bytes, secret: value.is_secret() }
         });
         let limit = owner.limit(rule_index, rule, facts);
         Ok(Standing::Applies { limit, values: explained.collect(), cost })

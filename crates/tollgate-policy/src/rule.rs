@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use tollgate_core::{Algorithm, Cost, Value};
+use tollgate_core::{Algorithm, Cost, Shown, Value};
 
 use crate::attribute::{AttributeId, Facts};
 use crate::mistake::Place;
@@ -192,12 +192,12 @@ impl Per {
     fn value<'r>(&self, asked: &Asked<'_, 'r>) -> Option<Value<'r>> {
         for (number, source) in self.sources.iter().enumerate() {
             if let Some(bytes) = asked.value(source.id) {
-                let secret = source.secret;
-                return Some(Value { bytes: Some(bytes), source: number as u8, secret });
+                let shown = if source.secret { Shown::AsHash } else { Shown::Plainly };
+                return Some(Value { bytes: Some(bytes), source: number as u8, shown });
             }
         }
         let is_shared = self.always_shared || asked.missing == Missing::Shared;
-        is_shared.then_some(Value { bytes: None, source: 0, secret: false })
+        is_shared.then_some(Value::MISSING)
     }
 }
 

@@ -16,8 +16,9 @@
 
 use std::hash::{BuildHasher, RandomState};
 
-use tollgate_core::{Key, Value};
+use tollgate_core::{Key, Shown, Value};
 
+use crate::concealer::Concealer;
 use crate::siphash::SipHasher;
 
 /// What a key is known by.
@@ -36,6 +37,7 @@ impl Fingerprint {
 #[derive(Clone, Copy)]
 pub(crate) struct Secret {
     seed: [u64; 2],
+    concealer: Concealer,
     point: Point,
     scramble: [u64; 4],
 }
@@ -62,7 +64,8 @@ impl Secret {
         };
         let [low, high] = words(b"point");
         let ([a, b], [c, d]) = (words(b"scramble"), words(b"scramble again"));
-        Self { seed, point: Point::of_bits(low, high), scramble: [a, b | 1, c, d | 1] }
+        let (concealer, point) = (Concealer::new(seed), Point::of_bits(low, high));
+        Self { seed, concealer, point, scramble: [a, b | 1, c, d | 1] }
     }
 
     /// What it grew from, and is kept with a snapshot.
@@ -76,18 +79,16 @@ impl Secret {
         let mut blocks = Blocks { point: self.point, value: 0 };
         blocks.absorb_bytes(key.limit.as_bytes());
         for value in key.values {
-            blocks.absorb_value(value);
+            blocks.absorb_value(value, &self.concealer);
         }
         self.scrambled(blocks.value)
     }
 
-    /// What stands for a secret value where keys are shown. Others see it, so it must tell nothing
-    /// of the secret: that, a polynomial's value would.
-    pub(crate) fn conceal(&self, value: &[u8]) -> u64 {
-        let mut hasher = SipHasher::new(self.seed);
-        hasher.absorb_part(value);
-        let [first, _] = hasher.finish();
-        first
+    /// What stands for a secret value where keys are shown, and here: so what is shown is enough to
+    /// find a state again. Others see it, so it must tell nothing of the secret: that, a polynomial's
+    /// value would.
+    pub(crate) fn concealer(&self) -> &Concealer {
+        &self.concealer
     }
 
     /// Each half in turn is changed by a function of the other, which can be taken back; except that
@@ -143,11 +144,15 @@ const BLOCK_BYTES: usize = 15;
 const CONTINUED: u64 = 17;
 const MISSING: u64 = 18;
 const SOURCE: u64 = 19;
+const HASH: u64 = 20;
 
 impl Blocks {
     #[inline(always)]
-    fn absorb_value(&mut self, value: &Value<'_>) {
+    fn absorb_value(&mut self, value: &Value<'_>, concealer: &Concealer) {
         match value.bytes {
+            Some(bytes) if value.is_secret() => {
+                self.value = after_hash(self.point, self.value, bytes, value.shown, concealer);
+            }
             Some(bytes) => self.absorb_bytes(bytes),
             None => self.absorb(MISSING, 0),
         }
@@ -184,6 +189,25 @@ fn after_full_blocks(point: Point, value: u128, bytes: &[u8]) -> (u128, &[u8]) {
         rest = after;
     }
     (blocks.value, rest)
+}
+
+/// The value after a secret part's hash, whether it is made now or was made before. Apart, since
+/// hashing takes its time anyway.
+#[inline(never)]
+fn after_hash(
+    point: Point,
+    value: u128,
+    bytes: &[u8],
+    shown: Shown,
+    concealer: &Concealer,
+) -> u128 {
+    let mut blocks = Blocks { point, value };
+    match shown {
+        Shown::AsHash => blocks.absorb_bytes(&concealer.conceal(bytes).to_be_bytes()),
+        Shown::IsHash | Shown::Plainly => blocks.absorb_bytes(bytes),
+    }
+    blocks.absorb(HASH, 0);
+    blocks.value
 }
 
 /// Up to 15 bytes as a number.
@@ -297,6 +321,19 @@ mod tests {
             assert!(!seen.contains(&fingerprint), "{values:?}");
             seen.push(fingerprint);
         }
+    }
+
+    #[test]
+    fn a_secret_value_and_its_hash_are_one_key_and_plain_bytes_are_another() {
+        let secret = Secret::from_seed([1, 2]);
+        let hash = secret.concealer().conceal(b"an API key").to_be_bytes();
+        let of = |value| secret.fingerprint(&Key { limit: "l", values: &[value] });
+        let hashed = Value { shown: Shown::IsHash, ..Value::new(&hash) };
+        assert_eq!(of(Value::secret(b"an API key")), of(hashed));
+        assert_ne!(of(Value::secret(b"an API key")), of(Value::secret(b"another")));
+        assert_ne!(of(hashed), of(Value::new(&hash)));
+        assert_ne!(of(hashed), of(Value { source: 1, ..hashed }));
+        assert_ne!(of(Value::secret(b"an API key")), of(Value::new(b"an API key")));
     }
 
     #[test]

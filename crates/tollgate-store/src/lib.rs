@@ -27,6 +27,7 @@ mod asked;
 pub mod bounds;
 mod charge;
 mod clock;
+mod concealer;
 mod credit;
 mod enrolled;
 mod fingerprint;

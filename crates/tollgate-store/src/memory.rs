@@ -191,12 +191,12 @@ impl MemoryStore {
 
     /// A key as it may be shown: secret values as a hash that only this store can make.
     pub fn key_text(&self, key: &Key<'_>) -> String {
-        key.text(|secret| self.secret.conceal(secret))
+        key.text(|secret| self.secret.concealer().conceal(secret))
     }
 
     /// The same, written to the end of `text`.
     pub fn write_key_text(&self, key: &Key<'_>, text: &mut String) {
-        key.write_text(|secret| self.secret.conceal(secret), text);
+        key.write_text(|secret| self.secret.concealer().conceal(secret), text);
     }
 
     /// What time it is for the states.

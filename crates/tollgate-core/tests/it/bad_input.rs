@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use tollgate_core::bounds::{EXACT_MAX, LOG_ENTRIES_MAX};
 use tollgate_core::lua::Answer;
 use tollgate_core::{
-    Algorithm, Align, Cost, Key, Limit, Micros, Outcome, Quota, QuotaError, Timestamp, Value,
+    Algorithm, Align, Cost, Key, Limit, Micros, Outcome, Quota, QuotaError, Shown, Timestamp, Value,
 };
 
 use crate::support::{START, Subject, period};
@@ -318,14 +318,19 @@ fn what_is_missing_or_secret_or_from_elsewhere_is_another_value() {
         Value::new(b""),
         Value::new(b"%"),
         Value::new(b"%1."),
-        Value::new(b"%h0000000000000000"),
+        Value::new(b"%n1."),
+        Value::new(b"%h00000000000000000000000000000000"),
+        Value { shown: Shown::IsHash, ..Value::new(&[0xFF; 16]) },
         plain,
         Value { source: 1, ..plain },
         Value { source: 11, ..plain },
         Value { source: 1, ..Value::new(b"1.a") },
         Value { source: 1, ..Value::MISSING },
-        Value { secret: true, ..plain },
-        Value { secret: true, source: 1, ..plain },
+        // Bytes that look like the mark of a source, and the other way round.
+        Value { source: 12, ..Value::new(b"") },
+        Value::new(b"\x12."),
+        Value::secret(b"a"),
+        Value { source: 1, ..Value::secret(b"a") },
     ];
     let text = |value| Key { limit: "l", values: &[value] }.text(|_secret| 0);
     let texts: HashSet<String> = values.into_iter().map(text).collect();

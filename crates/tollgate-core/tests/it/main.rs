@@ -2,6 +2,8 @@
 
 mod bad_input;
 mod examples;
+mod keys;
+mod leases;
 mod properties;
 mod support;
 mod twin;

@@ -47,7 +47,7 @@ fn ask(policy: &Policy, request: &Request<'_>) -> String {
                         value.bytes.map(|bytes| String::from_utf8_lossy(bytes).into_owned());
                     let source =
                         if value.source == 0 { String::new() } else { value.source.to_string() };
-                    let secret = if value.secret { "*" } else { "" };
+                    let secret = if value.is_secret() { "*" } else { "" };
                     format!("{source}{secret}{}", bytes.unwrap_or("-".to_owned()))
                 });
                 let values: Vec<String> = values.collect();

@@ -1,6 +1,8 @@
 //! Everything has a bound: memory under floods, odd keys, the ends of time and of numbers.
 
-use tollgate_core::{Algorithm, Align, Cost, Key, Limit, Micros, Outcome, Quota, Timestamp, Value};
+use tollgate_core::{
+    Algorithm, Align, Cost, Key, KeyBuf, Limit, Micros, Outcome, Quota, Timestamp, Value,
+};
 use tollgate_store::bounds::{LIMITS_MAX, LOGS_FORGOTTEN_MAX, MAX_BYTES_MIN};
 use tollgate_store::{Charge, Clock, MemoryStore, Taken};
 
@@ -399,6 +401,24 @@ mod keys {
         let twice = [Value::MISSING, Value::MISSING];
         keys.push(Key { limit: "limit", values: &twice });
         check_different(&keys);
+    }
+
+    #[test]
+    fn what_is_shown_of_a_secret_value_finds_its_state_again() {
+        let subject = Subject::in_memory();
+        let limit = subject.enroll(limit_of(Algorithm::FixedWindow, 3));
+        let secret = [Value { source: 1, ..Value::secret(b"an API key") }];
+        let key = Key { limit: "limit", values: &secret };
+        assert!(subject.store.take_one(&Charge::new(key, &limit)).is_allowed());
+        let shown: KeyBuf = subject.store.key_text(&key).parse().unwrap();
+        let hashed = shown.values();
+        let key_again = Key { limit: shown.limit(), values: &hashed };
+        assert_eq!(subject.store.key_text(&key_again), subject.store.key_text(&key));
+        let look = Charge { cost: Cost::PEEK, ..Charge::new(key_again, &limit) };
+        assert_eq!(subject.store.take_one(&look).decision().unwrap().remaining, 2);
+        assert!(subject.store.reset(&key_again));
+        let look = Charge { cost: Cost::PEEK, ..Charge::new(key, &limit) };
+        assert_eq!(subject.store.take_one(&look).decision().unwrap().remaining, 3);
     }
 }
 

@@ -146,7 +146,7 @@ mod round_trips {
     fn secret_values_are_shown_alike_before_and_after() {
         let subject = one_of_each();
         let later = restored(&bytes_of(&subject), START);
-        let secret = [Value { secret: true, ..Value::new(b"an API key") }];
+        let secret = [Value::secret(b"an API key")];
         let key = Key { limit: "limit", values: &secret };
         let shown = subject.store.key_text(&key);
         assert_eq!(later.store.key_text(&key), shown);
