@@ -1,5 +1,7 @@
 //! Every bound of the core, with its reason.
 
+use crate::Micros;
+
 /// The largest integer below which every integer has its own double: Redis's Lua knows no other
 /// number, so nothing the twins compute may exceed it.
 pub const EXACT_MAX: u64 = (1 << 53) - 1;
@@ -21,6 +23,14 @@ pub const REFILL_MICROS_MAX: u64 = 100 * PERIOD_MICROS_MAX;
 
 /// Entries a log may hold. A log is memory per key: 100,000 entries are 2.4 MB of it.
 pub const LOG_ENTRIES_MAX: u32 = 100_000;
+
+/// How long a lease lasts unless it is renewed. A node that died keeps its units from the others for
+/// that long; one that lives renews a few times in it, and may miss some.
+pub const LEASE_MICROS: Micros = Micros::from_secs(1);
+
+/// Leases a key may have at a time. They are read and written with every call, so a key that more
+/// nodes ask for serves the others without.
+pub const LEASES_MAX: usize = 64;
 
 /// Window numbers fit 44 bits because no period is shorter than a millisecond.
 pub(crate) const WINDOW_NUMBER_MAX: u64 = (1 << 44) - 1;

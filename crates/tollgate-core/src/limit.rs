@@ -130,7 +130,7 @@ pub enum Logged {
 ///
 /// Both halves stay below 2^54, so that a store has ten bits of each for its own marks. All zeroes
 /// is a key never seen.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Word {
     /// The lower half.
     pub low: u64,

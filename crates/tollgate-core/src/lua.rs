@@ -16,8 +16,8 @@
 //! assert!(answer.decision.is_allowed());
 //! ```
 
-use crate::{ChargeId, Cost, Counter, Decision, Limit, Logged, Micros, Outcome, Receipt};
-use crate::{SlidingWindow, Timestamp, Word};
+use crate::{ChargeId, Cost, Counter, Decision, Leasable, Lease, LeaseAnswer, LeaseCall, Limit};
+use crate::{Logged, Micros, Outcome, Receipt, SlidingWindow, Timestamp, Word};
 
 macro_rules! script {
     ($name:literal) => {
@@ -30,6 +30,7 @@ macro_rules! script {
             include_str!("lua/held.lua"),
             include_str!("lua/sliding_log.lua"),
             include_str!("lua/concurrency.lua"),
+            include_str!("lua/leases.lua"),
             include_str!("lua/limit.lua"),
             include_str!(concat!("lua/", $name)),
         )
@@ -49,6 +50,16 @@ pub const TAKE: &str = script!("take.lua");
 /// a number for each: the units a log gave back, 1 for a counter that changed or a hold that was
 /// started anew, 0 where there was nothing to be done.
 pub const REFUND: &str = script!("refund.lua");
+
+/// Decides one request, and hands out units ahead of their use.
+///
+/// `KEYS` is the state and the time is as in [`TAKE`], then come [`lease_arguments`]. The reply is
+/// what [`lease_answer`] reads. A call that may have run must not be sent again: it would hand out
+/// units that nobody knows of.
+pub const LEASE: &str = script!("lease.lua");
+
+/// How many fields the reply of [`LEASE`] has.
+pub const LEASE_FIELDS: usize = 8;
 
 /// How many fields of the reply of [`TAKE`] make an [`Answer`].
 pub const ANSWER_FIELDS: usize = 10;
@@ -135,6 +146,30 @@ impl Answer {
     }
 }
 
+/// What [`LEASE`] is told of a call.
+pub fn lease_arguments(limit: &Leasable, call: &LeaseCall) -> [u64; 11] {
+    let limit = Limit::from(limit.counter());
+    let [a, b, c, d, e] = limit.numbers();
+    let (spent, returned) = (u64::from(call.spent), u64::from(call.returned));
+    let (cost, want) = (call.cost.get(), u64::from(call.want));
+    [algorithm(&limit), call.id, spent, returned, cost, want, a, b, c, d, e]
+}
+
+/// Reads the reply of [`LEASE`]; `None` if these are no fields of ours.
+pub fn lease_answer(fields: [i64; LEASE_FIELDS]) -> Option<LeaseAnswer> {
+    let [is_allowed, granted, leased, low, high, now, charged_at, debt_before] = fields;
+    let moment = |field: i64| u64::try_from(field).ok().map(Timestamp::from_micros);
+    Some(LeaseAnswer {
+        is_allowed: is_allowed == 1,
+        granted: u32::try_from(granted).ok()?,
+        leased: u32::try_from(leased).ok()?,
+        word: Word { low: u64::try_from(low).ok()?, high: u64::try_from(high).ok()? },
+        now: moment(now)?,
+        charged_at: moment(charged_at)?,
+        debt_before: u64::try_from(debt_before).ok()?,
+    })
+}
+
 /// What is given back, as [`REFUND`] wants it. The state may be under another quota by now, and is
 /// left under that.
 #[derive(Clone, Copy, Debug)]
@@ -209,6 +244,16 @@ pub fn state_bytes(limit: &Counter, word: Word) -> Option<Vec<u8>> {
     let mut bytes = vec![0xa2, b'1', letter];
     kept.iter().chain(counters).for_each(|&number| push_number(&mut bytes, number));
     Some(bytes)
+}
+
+/// What follows the bytes of [`state_bytes`] while units are out on lease.
+pub fn leases_bytes(leases: &[Lease]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for lease in leases {
+        let numbers = [lease.id, u64::from(lease.units), lease.ends_at.as_micros()];
+        numbers.iter().for_each(|&number| push_number(&mut bytes, number));
+    }
+    bytes
 }
 
 /// Appends a number as MessagePack writes it: in no more bytes than it needs.

@@ -8,7 +8,7 @@ use crate::bounds::{LOG_ENTRIES_MAX, PERIOD_MICROS_MAX, PERIOD_MICROS_MIN};
 use crate::time::unit_name;
 
 /// How many units one request takes. Zero is a peek: it answers and changes nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cost(u32);
 
 impl Cost {

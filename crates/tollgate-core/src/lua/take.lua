@@ -64,6 +64,9 @@ for i, charge in ipairs(charges) do
   end
   if not all_allow then
     answer[CHARGED], answer[CHARGED_AT], answer[DEBT_BEFORE] = 0, 0, 0
+  elseif limit.leases then
+    -- Time repays what is owed, not what is out on lease.
+    answer[DEBT_BEFORE] = max(answer[DEBT_BEFORE] - outstanding(limit, limit.leases), 0)
   end
   account.reset_after = answer[RESET_AFTER]
   if not reply then

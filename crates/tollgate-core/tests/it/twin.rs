@@ -348,7 +348,7 @@ impl Twins {
     }
 }
 
-fn fields(answer: &Answer) -> [i64; lua::ANSWER_FIELDS] {
+pub(crate) fn fields(answer: &Answer) -> [i64; lua::ANSWER_FIELDS] {
     let Answer { decision, receipt } = answer;
     let outcome = match decision.outcome {
         Outcome::Allowed { .. } => 0,
@@ -624,7 +624,7 @@ fn algorithm(limit: &Counter) -> Algorithm {
 }
 
 /// Whether a state says the same under both: then the scripts take one for the other.
-fn is_alike(one: &Counter, other: &Counter) -> bool {
+pub(crate) fn is_alike(one: &Counter, other: &Counter) -> bool {
     let header_and_numbers = |limit: &Counter| {
         let probe = Word { low: 1, high: 0 };
         lua::state_bytes(limit, probe).expect("a word that is not vacant")
@@ -634,7 +634,7 @@ fn is_alike(one: &Counter, other: &Counter) -> bool {
 
 /// The limit as the scripts know it from a state: a bucket's period, which only bounds how far ahead
 /// a time may be, is not in there.
-fn with_period_of(limit: &Counter, other: &Counter) -> Counter {
+pub(crate) fn with_period_of(limit: &Counter, other: &Counter) -> Counter {
     let (numbers, others) = (Limit::from(*limit).numbers(), Limit::from(*other).numbers());
     let bucket = [numbers[0], numbers[1], numbers[2], others[3], numbers[4]];
     let numbers = match limit {
@@ -793,7 +793,7 @@ fn by_the_servers_own_clock_every_key_expires_and_not_before_it_is_vacant() {
 }
 
 /// A key must live as long as its state matters, and hardly longer.
-fn check_expiry(redis: &mut Client, key: &str, whole_at: Timestamp) {
+pub(crate) fn check_expiry(redis: &mut Client, key: &str, whole_at: Timestamp) {
     let Reply::Integer(expires_at) = redis.command(&["PEXPIRETIME", key]) else { panic!("no key") };
     assert!(expires_at > 0, "{key} never expires");
     let late = expires_at * 1_000 - i64::try_from(whole_at.as_micros()).expect("below 2^53");
