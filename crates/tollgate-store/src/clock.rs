@@ -71,6 +71,13 @@ impl Clock {
     }
 }
 
+/// Now, as the timers of the I/O thread count it. Deadlines and pauses are measured by it, never
+/// states.
+#[cfg(feature = "redis")]
+pub(crate) fn moment() -> tokio::time::Instant {
+    tokio::time::Instant::now()
+}
+
 /// How long 2^64 ticks of a clock take: ticks become microseconds in one multiplication, where the
 /// clock's own way takes two and some branches. Told from 2^50 ticks, five days or more, so it is off
 /// by less than a microsecond in a year.

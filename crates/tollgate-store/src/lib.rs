@@ -38,6 +38,8 @@ mod pages;
 #[cfg(loom)]
 #[path = "pages/modelled.rs"]
 mod pages;
+#[cfg(feature = "redis")]
+pub mod redis;
 mod siphash;
 pub mod snapshot;
 mod store;

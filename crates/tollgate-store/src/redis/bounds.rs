@@ -1,0 +1,71 @@
+//! Every bound of reaching Redis, with its reason.
+
+use std::time::Duration;
+
+/// Calls that wait for one server. More than this is more than a server answers within any deadline
+/// a check would have.
+pub(crate) const QUEUE_MAX: usize = 65_536;
+
+/// Pipelines on their way to one server. With one, the server idles while its replies are read; with
+/// more than a few, batches no longer grow and calls wait in sockets, where they cannot be taken back.
+pub(crate) const FLIGHTS_MAX: usize = 3;
+
+/// Calls of one pipeline. What is in flight is some milliseconds of a server's work, so that a call
+/// that must wait longer than its deadline is still ours and is not sent at all.
+pub(crate) const BATCH_MAX: usize = 128;
+
+/// Failures in a row after which a server is left alone until a probe finds it well.
+pub(crate) const FAILURES_MAX: u32 = 3;
+
+/// How often one call is sent on to where a server says that its keys are.
+pub(crate) const HOPS_MAX: u8 = 5;
+
+/// Servers of a Cluster that we keep track of. Redis itself advises against more than a thousand.
+pub(crate) const NODES_MAX: usize = 1_000;
+
+/// How many servers are asked at once where things are.
+pub(crate) const ASKED_MAX: usize = 5;
+
+/// The longest first pause before a server that failed is looked at again.
+pub(crate) const PAUSE_BASE: Duration = Duration::from_millis(50);
+
+/// The longest pause between two looks.
+pub(crate) const PAUSE_MAX: Duration = Duration::from_millis(400);
+
+/// At least so long from one look to the next, so that no server is dialled more than ten times a
+/// second by one of us.
+pub(crate) const PAUSE_MIN: Duration = Duration::from_millis(100);
+
+/// How long a dial or a probe may take before the connection is given up. A server that is well
+/// again after a look began in vain is seen within this and [`PAUSE_MAX`].
+pub(crate) const PATIENCE: Duration = Duration::from_millis(500);
+
+/// The same, for those who gave their calls more time than that: so many times a call's deadline.
+pub(crate) const PATIENCE_CALLS: u32 = 4;
+
+/// How long the servers of a Cluster are not asked again where its slots are.
+pub(crate) const REFRESH_PAUSE: Duration = Duration::from_millis(200);
+
+/// How often Sentinels are asked whether the master is still the master.
+pub(crate) const SENTINEL_PAUSE: Duration = Duration::from_secs(1);
+
+const _: () = assert!(PATIENCE.as_millis() + PAUSE_MAX.as_millis() < 1_000);
+const _: () = assert!(PAUSE_MIN.as_millis() <= PAUSE_MAX.as_millis());
+
+/// Keys that a node denies by itself. Each is good for a second at most, and takes some 200 bytes.
+pub(crate) const DENIALS_MAX: usize = 32_768;
+
+/// Shares of limits that are kept ready while Redis is away.
+pub(super) const SHARES_MAX: usize = 65_536;
+
+/// How often a node says that it is there.
+pub(super) const HEARTBEAT: Duration = Duration::from_secs(1);
+
+/// After how long a node that is not heard of is counted no longer.
+pub(super) const NODE_GONE: Duration = Duration::from_secs(5);
+
+/// How long Redis keeps what all nodes share when there is no node left.
+pub(super) const HOUSE_KEPT: Duration = Duration::from_secs(30 * 86_400);
+
+/// How long the same refusal is not told again.
+pub(super) const REFUSAL_PAUSE: Duration = Duration::from_secs(60);

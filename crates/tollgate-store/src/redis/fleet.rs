@@ -1,0 +1,379 @@
+//! All the servers there are, and the thread that talks to them.
+//!
+//! One thread does all input and output, whatever runs the callers: they hand a call over and await a
+//! future that needs no runtime. Each server has a task on that thread; which server has a key is
+//! looked up by the caller, and so is whether that server is any use, so that an outage costs a check
+//! no more than a glance.
+
+use std::error::Error;
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::{Notify, oneshot};
+use tokio::time::timeout;
+use tracing::warn;
+
+use super::bounds::{PATIENCE, PATIENCE_CALLS, REFRESH_PAUSE, SENTINEL_PAUSE};
+use super::call::{Call, Pending};
+use super::client::Address;
+use super::cluster::{self, Map};
+use super::meaning::Place;
+use super::node::{Health, Node, Status, Way};
+use super::sentinel::Sentinels;
+use super::slots;
+use super::words::Words;
+use crate::clock;
+
+/// Where Redis is. URLs are `redis://`, `rediss://`, `redis+unix://` or `unix://`, with user,
+/// password and database.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Servers {
+    /// One server.
+    Single(String),
+    /// The master that Sentinels watch over.
+    Sentinel {
+        /// The name they know it by.
+        master: String,
+        /// The Sentinels. User, password and database are the master's, and tried on Sentinels too.
+        nodes: Vec<String>,
+    },
+    /// Servers of a Cluster, by which the others are found. User and password are the same for all.
+    Cluster(Vec<String>),
+}
+
+/// Where Redis is was not told well, or the system is out of threads.
+#[derive(Debug)]
+pub enum OpenError {
+    /// A URL is none of Redis.
+    Url {
+        /// The place of the URL among those given.
+        index: usize,
+        /// What is wrong with it. The URL itself may hold a password and is not told.
+        why: String,
+    },
+    /// No URL was given.
+    NoServers,
+    /// There is no starting a thread.
+    Thread(std::io::Error),
+}
+
+/// The servers, single, under Sentinels, or a Cluster.
+pub(crate) struct Fleet {
+    shared: Arc<Shared>,
+    /// The thread ends when this goes.
+    _stop: oneshot::Sender<()>,
+}
+
+impl Fleet {
+    /// Starts the thread. A server that is not there is looked for in the background; keys of ours
+    /// begin with `prefix`.
+    pub(crate) fn open(
+        servers: &Servers,
+        timeout: Duration,
+        prefix: &str,
+    ) -> Result<Self, OpenError> {
+        let seeds = servers.addresses()?;
+        let runtime = Builder::new_current_thread()
+            .enable_all()
+            .max_blocking_threads(1)
+            .build()
+            .map_err(OpenError::Thread)?;
+        let shared = Shared::start(servers, &seeds, timeout, prefix, runtime.handle().clone());
+        let (stop, stopped) = oneshot::channel::<()>();
+        std::thread::Builder::new()
+            .name("tollgate-redis".to_owned())
+            .spawn(move || {
+                // Nothing is ever sent: the other end goes.
+                let _ = runtime.block_on(stopped);
+                runtime.shutdown_background();
+            })
+            .map_err(OpenError::Thread)?;
+        Ok(Self { shared, _stop: stop })
+    }
+
+    /// Hands a call over.
+    pub(crate) fn send(&self, call: Call) -> Pending {
+        let deadline = clock::moment() + self.shared.timeout;
+        match self.shared.map.load().route(call.slot) {
+            Some(node) => node.send(call, deadline),
+            None => Pending::NOT_SENT,
+        }
+    }
+
+    /// The slot of a key, on a Cluster or not.
+    pub(crate) fn slot(&self, key: &[u8]) -> u16 {
+        slots::slot(key)
+    }
+
+    /// Whether keys of different slots may be on different servers.
+    pub(crate) fn is_cluster(&self) -> bool {
+        self.shared.is_cluster()
+    }
+
+    /// Every server in figures.
+    pub(crate) fn health(&self) -> Vec<Health> {
+        self.shared.map.load().nodes().map(|(_, node)| node.status().health()).collect()
+    }
+
+    /// Runs something on the I/O thread; it must not hold the fleet, or that never ends.
+    pub(crate) fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
+        self.shared.runtime.spawn(future);
+    }
+}
+
+impl fmt::Debug for Fleet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Fleet").field("servers", &self.health()).finish_non_exhaustive()
+    }
+}
+
+/// What the tasks of the fleet share.
+pub(super) struct Shared {
+    runtime: Handle,
+    timeout: Duration,
+    prefix: String,
+    /// By which a Cluster is found; empty if this is none.
+    seeds: Vec<Address>,
+    /// Replaced by tasks of the I/O thread only.
+    map: ArcSwap<Map>,
+    /// Wakes the task that asks where the slots are.
+    outdated: Notify,
+    turn: AtomicUsize,
+}
+
+impl Shared {
+    fn start(
+        servers: &Servers,
+        seeds: &[Address],
+        timeout: Duration,
+        prefix: &str,
+        runtime: Handle,
+    ) -> Arc<Self> {
+        let is_cluster = matches!(servers, Servers::Cluster(_));
+        let shared = Arc::new(Self {
+            runtime,
+            timeout,
+            prefix: prefix.to_owned(),
+            seeds: if is_cluster { seeds.to_vec() } else { Vec::new() },
+            map: ArcSwap::from_pointee(Map::of_seeds(Vec::new())),
+            outdated: Notify::new(),
+            turn: AtomicUsize::new(0),
+        });
+        let node = |way| Node::start(way, &shared);
+        let seed = seeds[0].clone();
+        let map = match servers {
+            Servers::Single(_) => Map::of_one(seed.clone(), node(Way::Fixed(seed))),
+            Servers::Sentinel { master, .. } => {
+                let sentinels = Sentinels { master: master.clone(), nodes: seeds.to_vec() };
+                let sentinels = Arc::new(sentinels);
+                let node = node(Way::Master(Arc::clone(&sentinels)));
+                shared.runtime.spawn(Arc::clone(&shared).watch_master(sentinels));
+                Map::of_one(seed, node)
+            }
+            Servers::Cluster(_) => {
+                shared.outdated.notify_one();
+                shared.runtime.spawn(Arc::clone(&shared).keep_map());
+                let seeds = seeds.iter().cloned();
+                Map::of_seeds(seeds.map(|seed| (seed.clone(), node(Way::Fixed(seed)))).collect())
+            }
+        };
+        shared.map.store(Arc::new(map));
+        shared
+    }
+
+    pub(super) fn runtime(&self) -> &Handle {
+        &self.runtime
+    }
+
+    pub(super) fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// How long a dial or a probe may take.
+    pub(super) fn patience(&self) -> Duration {
+        PATIENCE.max(self.timeout * PATIENCE_CALLS)
+    }
+
+    pub(super) fn is_cluster(&self) -> bool {
+        !self.seeds.is_empty()
+    }
+
+    /// A server became unwell: its slots may have gone elsewhere.
+    pub(super) fn unwell(&self) {
+        self.outdated.notify_one();
+    }
+
+    /// A command that tells whether a server is well: a write, since a server that is out of memory
+    /// or read-only still reads. A server that has no slots has nothing that could be written.
+    pub(super) fn probe(&self, status: &Arc<Status>) -> Words {
+        let map = self.map.load();
+        let is_here = |tag: &u32| {
+            let slot = slots::slot(tag.to_string().as_bytes());
+            map.route(slot).is_some_and(|node| Arc::ptr_eq(node.status(), status))
+        };
+        let has_slots = !self.is_cluster() || map.has_slots(status);
+        match (0..=u32::MAX).find(|tag| !has_slots || is_here(tag)) {
+            Some(tag) if has_slots => {
+                let key = format!("{}:{{{tag}}}:%probe", self.prefix);
+                ["SET", &key, "1", "PX", "1000"].iter().collect()
+            }
+            _ => ["PING"].iter().collect(),
+        }
+    }
+
+    /// Takes note of where a slot is, and gives the server there.
+    pub(super) fn moved(self: &Arc<Self>, place: &Place<'_>, said_by: &Way) -> Option<Arc<Node>> {
+        self.outdated.notify_one();
+        let map = self.map.load_full();
+        let address = said_by.neighbour(place)?;
+        let node = map.find(&address).unwrap_or_else(|| self.start_node(&address));
+        if !map.route(place.slot).is_some_and(|known| Arc::ptr_eq(known, &node)) {
+            self.map.store(Arc::new(map.with_moved(place.slot, &address, Arc::clone(&node))));
+        }
+        Some(node)
+    }
+
+    /// The server at a place, known or not.
+    pub(super) fn node_at(self: &Arc<Self>, place: &Place<'_>, said_by: &Way) -> Option<Arc<Node>> {
+        let map = self.map.load_full();
+        let address = said_by.neighbour(place)?;
+        Some(map.find(&address).unwrap_or_else(|| {
+            let node = self.start_node(&address);
+            self.map.store(Arc::new(map.with_node(&address, Arc::clone(&node))));
+            node
+        }))
+    }
+
+    fn start_node(self: &Arc<Self>, address: &Address) -> Arc<Node> {
+        Node::start(Way::Fixed(address.clone()), self)
+    }
+
+    /// Asks where the slots are whenever there is a reason to, and goes on while a server is unwell.
+    async fn keep_map(self: Arc<Self>) {
+        let mut is_known = true;
+        loop {
+            let is_unwell = self.map.load().nodes().any(|(_, node)| node.status().is_open());
+            if !is_unwell && is_known {
+                self.outdated.notified().await;
+            }
+            let asked = cluster::ask_for_ranges(self.servers_to_ask());
+            let told = timeout(self.patience(), asked).await;
+            match told.unwrap_or_else(|_| Err("nobody answers".to_owned())) {
+                Ok(ranges) => {
+                    let map = self.map.load().of_ranges(&ranges, |at| self.start_node(at));
+                    self.map.store(Arc::new(map));
+                    is_known = true;
+                }
+                Err(why) => {
+                    if is_known {
+                        warn!(why, "nobody of the redis cluster tells where its slots are");
+                    }
+                    is_known = false;
+                }
+            }
+            tokio::time::sleep(REFRESH_PAUSE).await;
+        }
+    }
+
+    /// Those we know and that are well, each time another one first, and then the seeds.
+    fn servers_to_ask(&self) -> Vec<Address> {
+        let map = self.map.load();
+        let well = map.nodes().filter(|(_, node)| !node.status().is_open());
+        let mut servers: Vec<Address> = well.map(|(address, _)| address.clone()).collect();
+        if !servers.is_empty() {
+            let turn = self.turn.fetch_add(1, Ordering::Relaxed) % servers.len();
+            servers.rotate_left(turn);
+        }
+        servers.extend(self.seeds.iter().cloned());
+        servers
+    }
+
+    /// Asks now and then whether the master is still the master. One that was cut off from its
+    /// Sentinels answers us as before, and what it counts is lost.
+    async fn watch_master(self: Arc<Self>, sentinels: Arc<Sentinels>) {
+        for turn in 0.. {
+            tokio::time::sleep(SENTINEL_PAUSE).await;
+            let Ok(Some(master)) = timeout(self.patience(), sentinels.ask_one(turn)).await else {
+                continue;
+            };
+            if let Some(node) = self.map.load().route(0)
+                && !node.status().is_open()
+                && node.status().address() != master
+            {
+                node.status().suspect();
+            }
+        }
+    }
+}
+
+impl Servers {
+    fn urls(&self) -> &[String] {
+        match self {
+            Self::Single(url) => std::slice::from_ref(url),
+            Self::Sentinel { nodes, .. } | Self::Cluster(nodes) => nodes,
+        }
+    }
+
+    fn addresses(&self) -> Result<Vec<Address>, OpenError> {
+        let needs_host = !matches!(self, Self::Single(_));
+        let is_cluster = matches!(self, Self::Cluster(_));
+        let address = |(index, url): (usize, &String)| {
+            let address = Address::parse(url).and_then(|address| match address.host() {
+                None if needs_host => Err("a socket is not reached from other hosts".to_owned()),
+                _ if is_cluster && address.database() != 0 => {
+                    Err("a cluster has no database but 0".to_owned())
+                }
+                _ => Ok(address),
+            });
+            address.map_err(|why| OpenError::Url { index, why })
+        };
+        let addresses: Vec<_> =
+            self.urls().iter().enumerate().map(address).collect::<Result<_, _>>()?;
+        if addresses.is_empty() { Err(OpenError::NoServers) } else { Ok(addresses) }
+    }
+}
+
+impl fmt::Debug for Servers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown =
+            |url: &String| Address::parse(url).map_or("?".to_owned(), |url| url.to_string());
+        let urls: Vec<String> = self.urls().iter().map(shown).collect();
+        match self {
+            Self::Single(_) => f.debug_tuple("Single").field(&urls[0]).finish(),
+            Self::Sentinel { master, .. } => {
+                f.debug_struct("Sentinel").field("master", master).field("nodes", &urls).finish()
+            }
+            Self::Cluster(_) => f.debug_tuple("Cluster").field(&urls).finish(),
+        }
+    }
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Url { index, why } => {
+                write!(
+                    f,
+                    "URL {} of Redis: {why}; write for example redis://127.0.0.1:6379",
+                    index + 1
+                )
+            }
+            Self::NoServers => f.write_str("no URL of Redis is given"),
+            Self::Thread(_) => f.write_str("the thread that talks to Redis does not start"),
+        }
+    }
+}
+
+impl Error for OpenError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Thread(error) => Some(error),
+            Self::Url { .. } | Self::NoServers => None,
+        }
+    }
+}

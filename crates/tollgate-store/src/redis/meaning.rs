@@ -1,0 +1,57 @@
+//! What the errors of a server mean to those who reach it. Codes only are matched: the texts after
+//! them differ between servers and versions.
+
+/// An error that concerns where or how a call was sent, or who answered it.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Meaning<'a> {
+    /// The script is not known there.
+    NoScript,
+    /// The slot is served elsewhere.
+    Moved(Place<'a>),
+    /// This once, ask elsewhere.
+    Ask(Place<'a>),
+    /// The slot is between two servers, and the keys are not all on one of them.
+    TryAgain,
+    /// The server is unwell, and would say the same to any call.
+    Unwell,
+    /// The server is well, but we should not be talking to it, or not like this: another connection
+    /// may help.
+    Misplaced,
+    /// About the call itself.
+    Other,
+}
+
+/// Where a slot is said to be.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Place<'a> {
+    pub(super) slot: u16,
+    /// Empty: the host that said so.
+    pub(super) host: &'a str,
+    pub(super) port: u16,
+}
+
+impl<'a> Meaning<'a> {
+    pub(super) fn of(error: &'a str) -> Self {
+        let (code, rest) = error.split_once(' ').unwrap_or((error, ""));
+        match code {
+            "NOSCRIPT" => Self::NoScript,
+            "MOVED" => Place::parse(rest).map_or(Self::Other, Self::Moved),
+            "ASK" => Place::parse(rest).map_or(Self::Other, Self::Ask),
+            "TRYAGAIN" => Self::TryAgain,
+            "OOM" | "MISCONF" | "NOREPLICAS" | "BUSY" | "LOADING" | "CLUSTERDOWN"
+            | "MASTERDOWN" => Self::Unwell,
+            "READONLY" | "NOAUTH" => Self::Misplaced,
+            _ => Self::Other,
+        }
+    }
+}
+
+impl<'a> Place<'a> {
+    fn parse(text: &'a str) -> Option<Self> {
+        let mut words = text.split(' ');
+        let slot: u16 = words.next()?.parse().ok()?;
+        let (host, port) = words.next()?.rsplit_once(':')?;
+        let slot = (slot < super::slots::SLOTS).then_some(slot)?;
+        Some(Self { slot, host, port: port.parse().ok()? })
+    }
+}
