@@ -145,7 +145,8 @@ impl Taken {
         let receipt = match self {
             Self::Counted(it) => {
                 let tollgate_core::Receipt { at, cost, debt_before } = it.step.receipt;
-                Receipt { key: it.key, limit: it.number, cost, at, mark: debt_before }
+                let kept = Kept::Memory;
+                Receipt { key: it.key, limit: it.number, cost, at, mark: debt_before, kept }
             }
             Self::Decided { receipt, .. } => *receipt,
             Self::Uncounted { .. } => return None,
@@ -177,11 +178,23 @@ pub struct Receipt {
     pub(crate) at: Timestamp,
     /// Of a counter what it owed before, of a log the charge's id.
     pub(crate) mark: u64,
+    /// Where it was charged.
+    pub(crate) kept: Kept,
+}
+
+/// Where a charge was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kept {
+    /// In this process's memory.
+    Memory,
+    /// In Redis.
+    #[cfg(feature = "redis")]
+    Redis,
 }
 
 impl Receipt {
     /// Of a request that took nothing.
     pub(crate) const fn of_nothing(key: Fingerprint) -> Self {
-        Self { key, limit: 0, cost: Cost::PEEK, at: Timestamp::EPOCH, mark: 0 }
+        Self { key, limit: 0, cost: Cost::PEEK, at: Timestamp::EPOCH, mark: 0, kept: Kept::Memory }
     }
 }

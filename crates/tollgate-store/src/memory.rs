@@ -13,7 +13,7 @@ use crate::account::{self, Account, NoRoom};
 use crate::bounds::{
     LOGS_FORGOTTEN_MAX, LOGS_SHARE, MAX_BYTES_DEFAULT, MAX_BYTES_MIN, TABLE_SHARE,
 };
-use crate::charge::{Charge, Counted, Mode, Receipt, Taken};
+use crate::charge::{Charge, Counted, Kept, Mode, Receipt, Taken};
 use crate::clock::Clock;
 use crate::enrolled::{Enrolled, Register, TooManyLimits};
 use crate::fingerprint::{Fingerprint, Secret};
@@ -355,7 +355,8 @@ impl MemoryStore {
         match account.charge_log(logged, number, now, cost, ChargeId(id), reserve) {
             Ok(decision) => {
                 let cost = if decision.is_allowed() { cost } else { Cost::PEEK };
-                let receipt = Receipt { key, limit: number, cost, at: now, mark: id };
+                let kept = Kept::Memory;
+                let receipt = Receipt { key, limit: number, cost, at: now, mark: id, kept };
                 Taken::Decided { decision, receipt }
             }
             Err(NoRoom) => charge.on_failure.uncounted(),

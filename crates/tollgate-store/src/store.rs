@@ -9,6 +9,8 @@ use crate::asked::Asked;
 use crate::charge::{Charge, Receipt, Taken};
 use crate::enrolled::{Enrolled, TooManyLimits};
 use crate::memory::MemoryStore;
+#[cfg(feature = "redis")]
+use crate::redis::RedisStore;
 
 /// Holds states and charges them. The set of stores is ours, so this is no trait: a match is
 /// readable, and the memory store's quick paths stay visible to who wants them.
@@ -16,6 +18,9 @@ use crate::memory::MemoryStore;
 pub enum Store {
     /// In this process's memory: every answer is [`Asked::Ready`].
     Memory(Arc<MemoryStore>),
+    /// In Redis or Valkey: an answer is nearly always [`Asked::Waiting`].
+    #[cfg(feature = "redis")]
+    Redis(RedisStore),
 }
 
 /// Charges of one request that need no allocation.
@@ -31,8 +36,10 @@ pub struct Answers {
 /// What it takes to find the states of a request again, where a receipt alone does not tell: their
 /// names in Redis.
 #[derive(Debug)]
-#[non_exhaustive]
-pub struct Origin {}
+pub struct Origin {
+    #[cfg(feature = "redis")]
+    pub(crate) items: crate::redis::Items,
+}
 
 impl Answers {
     /// What it said to each.
@@ -65,6 +72,8 @@ impl Store {
     pub fn enroll(&self, limit: Limit) -> Result<Enrolled, TooManyLimits> {
         match self {
             Self::Memory(store) => store.enroll(limit),
+            #[cfg(feature = "redis")]
+            Self::Redis(store) => store.enroll(limit),
         }
     }
 
@@ -74,6 +83,8 @@ impl Store {
             Self::Memory(store) => {
                 Asked::Ready(Answers { taken: store.take(charges), origin: None })
             }
+            #[cfg(feature = "redis")]
+            Self::Redis(store) => store.take(charges),
         }
     }
 
@@ -85,6 +96,8 @@ impl Store {
                 store.take_each(charges, |taken| answers.taken.push(taken));
                 Asked::Ready(answers)
             }
+            #[cfg(feature = "redis")]
+            Self::Redis(store) => store.take_each(charges),
         }
     }
 
@@ -92,6 +105,8 @@ impl Store {
     pub fn credit(&self, charge: &Charge<'_>) -> Asked<Taken> {
         match self {
             Self::Memory(store) => Asked::Ready(store.credit(charge)),
+            #[cfg(feature = "redis")]
+            Self::Redis(store) => store.credit(charge),
         }
     }
 
@@ -100,6 +115,8 @@ impl Store {
     pub fn refund(&self, claim: &Claim) -> Asked<bool> {
         match self {
             Self::Memory(store) => Asked::Ready(store.refund(&claim.receipt)),
+            #[cfg(feature = "redis")]
+            Self::Redis(store) => store.refund(claim),
         }
     }
 
@@ -107,6 +124,8 @@ impl Store {
     pub fn renew(&self, claim: &Claim) -> Asked<bool> {
         match self {
             Self::Memory(store) => Asked::Ready(store.renew(&claim.receipt)),
+            #[cfg(feature = "redis")]
+            Self::Redis(store) => store.renew(claim),
         }
     }
 
@@ -114,6 +133,8 @@ impl Store {
     pub fn reset(&self, key: &Key<'_>) -> Asked<bool> {
         match self {
             Self::Memory(store) => Asked::Ready(store.reset(key)),
+            #[cfg(feature = "redis")]
+            Self::Redis(store) => store.reset(key),
         }
     }
 
@@ -122,6 +143,8 @@ impl Store {
     pub fn write_key_text(&self, key: &Key<'_>, text: &mut String) {
         match self {
             Self::Memory(store) => store.write_key_text(key, text),
+            #[cfg(feature = "redis")]
+            Self::Redis(store) => store.write_key_text(key, text),
         }
     }
 
@@ -136,6 +159,8 @@ impl Store {
     pub fn now(&self) -> Timestamp {
         match self {
             Self::Memory(store) => store.now(),
+            #[cfg(feature = "redis")]
+            Self::Redis(store) => store.now(),
         }
     }
 }
@@ -149,5 +174,12 @@ impl From<Arc<MemoryStore>> for Store {
 impl From<MemoryStore> for Store {
     fn from(store: MemoryStore) -> Self {
         Self::Memory(Arc::new(store))
+    }
+}
+
+#[cfg(feature = "redis")]
+impl From<RedisStore> for Store {
+    fn from(store: RedisStore) -> Self {
+        Self::Redis(store)
     }
 }

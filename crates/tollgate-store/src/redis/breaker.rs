@@ -106,3 +106,99 @@ impl Breaker {
 fn no_sooner(at: Instant, looked_at: Option<Instant>) -> Instant {
     looked_at.map_or(at, |looked_at| at.max(looked_at + PAUSE_MIN))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::clock;
+
+    /// A breaker that was found well, and the time.
+    fn well() -> (Breaker, Instant) {
+        let now = clock::moment();
+        let mut breaker = Breaker::new(now);
+        breaker.look_started(now);
+        assert!(!breaker.look_passed());
+        (breaker, now + Duration::from_secs(1))
+    }
+
+    #[test]
+    fn a_server_that_nothing_is_known_of_is_looked_at_and_thought_well() {
+        let now = clock::moment();
+        let breaker = Breaker::new(now);
+        assert_eq!(breaker.due(), Some(now));
+        assert!(!breaker.is_open());
+    }
+
+    #[test]
+    fn failures_in_a_row_open_it_once() {
+        let (mut breaker, now) = well();
+        assert!((1..FAILURES_MAX).all(|_| !breaker.failed(now, 0)));
+        assert!(breaker.failed(now, 0));
+        assert!(breaker.is_open());
+        assert!(!breaker.failed(now, 0), "it was open already");
+    }
+
+    #[test]
+    fn a_success_between_failures_forgives_them() {
+        let (mut breaker, now) = well();
+        for _ in 0..100 {
+            assert!((1..FAILURES_MAX).all(|_| !breaker.failed(now, 0)));
+            breaker.succeeded();
+        }
+        assert_eq!(breaker.due(), None);
+    }
+
+    #[test]
+    fn a_look_that_passes_closes_it_and_one_that_fails_opens_it() {
+        let (mut breaker, now) = well();
+        assert!(breaker.look_failed(now, 0), "it was thought well");
+        assert!(!breaker.look_failed(now, 0));
+        assert!(breaker.look_passed(), "it was thought unwell");
+        assert!(!breaker.is_open());
+        assert!(!breaker.failed(now, 0), "old failures do not count");
+    }
+
+    #[test]
+    fn a_lost_connection_is_dialled_at_once_and_opens_nothing() {
+        let (mut breaker, now) = well();
+        assert!(!breaker.disconnected(now, u64::MAX));
+        assert!(!breaker.is_open());
+        assert_eq!(breaker.due(), Some(now));
+    }
+
+    #[test]
+    fn pauses_are_random_and_double_up_to_a_bound() {
+        let (mut breaker, now) = well();
+        let mut longest = PAUSE_BASE;
+        assert!(breaker.open(now, longest.as_micros() as u64));
+        for _ in 0..10 {
+            assert_eq!(breaker.due(), Some(now + longest));
+            longest = (longest * 2).min(PAUSE_MAX);
+            breaker.look_failed(now, longest.as_micros() as u64);
+        }
+        for random in [0, 1, 399_999] {
+            breaker.look_failed(now, random);
+            assert_eq!(breaker.due(), Some(now + Duration::from_micros(random)));
+        }
+    }
+
+    #[test]
+    fn there_are_at_most_ten_looks_a_second_whatever_happens() {
+        let (mut breaker, start) = well();
+        let mut now = start;
+        let mut looks = 0;
+        while now < start + Duration::from_secs(10) {
+            if looks % 2 == 0 {
+                breaker.disconnected(now, 0);
+            } else {
+                breaker.look_failed(now, 0);
+            }
+            now = breaker.due().expect("there is a reason to look");
+            breaker.look_started(now);
+            looks += 1;
+        }
+        assert!((90..=101).contains(&looks), "{looks}");
+    }
+}

@@ -158,3 +158,49 @@ fn read_range(range: &Reply, server: &Address) -> Option<Range> {
     let address = server.neighbour(host, u16::try_from(*port).ok()?)?;
     (first <= last).then_some(Range { first, last, address })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn range(first: i64, last: i64, master: Vec<Reply>) -> Reply {
+        Reply::List(vec![Reply::Integer(first), Reply::Integer(last), Reply::List(master)])
+    }
+
+    fn bytes(text: &str) -> Reply {
+        Reply::Bytes(text.into())
+    }
+
+    fn read(told: Vec<Reply>) -> Option<Vec<String>> {
+        let server = Address::parse("redis://10.0.0.9:7000").unwrap();
+        let told = ranges(&Reply::List(told), &server)?;
+        let text = |it: &Range| format!("{}-{} {}", it.first, it.last, it.address);
+        Some(told.iter().map(text).collect())
+    }
+
+    #[test]
+    fn ranges_and_their_masters_are_read() {
+        let master = vec![bytes("10.0.0.1"), Reply::Integer(7_001), bytes("id")];
+        let nameless = vec![bytes(""), Reply::Integer(7_002)];
+        let unknown = vec![Reply::Nil, Reply::Integer(7_003)];
+        let told = vec![range(0, 99, master), range(100, 100, nameless), range(101, 16_383, unknown)];
+        let expected = ["0-99 10.0.0.1:7001", "100-100 10.0.0.9:7002", "101-16383 10.0.0.9:7003"];
+        assert_eq!(read(told).unwrap(), expected);
+    }
+
+    #[test]
+    fn what_is_no_map_of_slots_is_not_believed() {
+        let master = || vec![bytes("10.0.0.1"), Reply::Integer(7_001)];
+        for told in [
+            vec![],
+            vec![Reply::Nil],
+            vec![range(0, 16_384, master())],
+            vec![range(-1, 5, master())],
+            vec![range(6, 5, master())],
+            vec![range(0, 5, vec![bytes("10.0.0.1"), Reply::Integer(70_000)])],
+            vec![range(0, 5, vec![])],
+        ] {
+            assert_eq!(read(told), None);
+        }
+    }
+}

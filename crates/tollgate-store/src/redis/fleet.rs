@@ -28,6 +28,7 @@ use super::sentinel::Sentinels;
 use super::slots;
 use super::words::Words;
 use crate::clock;
+use crate::memory::Unreservable;
 
 /// Where Redis is. URLs are `redis://`, `rediss://`, `redis+unix://` or `unix://`, with user,
 /// password and database.
@@ -60,6 +61,8 @@ pub enum OpenError {
     NoServers,
     /// There is no starting a thread.
     Thread(std::io::Error),
+    /// There is no memory to count in while Redis is away.
+    Memory(Unreservable),
 }
 
 /// The servers, single, under Sentinels, or a Cluster.
@@ -365,6 +368,7 @@ impl fmt::Display for OpenError {
             }
             Self::NoServers => f.write_str("no URL of Redis is given"),
             Self::Thread(_) => f.write_str("the thread that talks to Redis does not start"),
+            Self::Memory(error) => error.fmt(f),
         }
     }
 }
@@ -373,7 +377,11 @@ impl Error for OpenError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
             Self::Thread(error) => Some(error),
+            Self::Memory(error) => error.source(),
             Self::Url { .. } | Self::NoServers => None,
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

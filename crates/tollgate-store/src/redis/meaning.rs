@@ -55,3 +55,44 @@ impl<'a> Place<'a> {
         Some(Self { slot, host, port: port.parse().ok()? })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn redirections_tell_slot_host_and_port() {
+        let place = |slot, host, port| Place { slot, host, port };
+        for (error, meaning) in [
+            ("MOVED 3999 127.0.0.1:6381", Meaning::Moved(place(3_999, "127.0.0.1", 6_381))),
+            ("ASK 0 redis-1.example:7000", Meaning::Ask(place(0, "redis-1.example", 7_000))),
+            ("MOVED 16383 ::1:6381", Meaning::Moved(place(16_383, "::1", 6_381))),
+            ("MOVED 1 :6381", Meaning::Moved(place(1, "", 6_381))),
+            ("MOVED 16384 127.0.0.1:6381", Meaning::Other),
+            ("MOVED -1 127.0.0.1:6381", Meaning::Other),
+            ("MOVED 1 127.0.0.1", Meaning::Other),
+            ("MOVED 1 127.0.0.1:66000", Meaning::Other),
+            ("MOVED", Meaning::Other),
+            ("ASK ", Meaning::Other),
+        ] {
+            assert_eq!(Meaning::of(error), meaning, "{error}");
+        }
+    }
+
+    #[test]
+    fn codes_are_matched_whole_and_texts_not_at_all() {
+        for (error, meaning) in [
+            ("NOSCRIPT No matching script.", Meaning::NoScript),
+            ("NOSCRIPT whatever Valkey says", Meaning::NoScript),
+            ("OOM", Meaning::Unwell),
+            ("LOADING Redis is loading the dataset in memory", Meaning::Unwell),
+            ("READONLY You can't write against a read only replica.", Meaning::Misplaced),
+            ("TRYAGAIN Multiple keys request during rehashing of slot", Meaning::TryAgain),
+            ("BUSYGROUP Consumer Group name already exists", Meaning::Other),
+            ("ERR OOM", Meaning::Other),
+            ("", Meaning::Other),
+        ] {
+            assert_eq!(Meaning::of(error), meaning, "{error}");
+        }
+    }
+}

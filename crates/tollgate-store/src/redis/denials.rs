@@ -1,0 +1,232 @@
+//! What this node denies by itself.
+//!
+//! After a denial with a wait the same key need not be asked about again until the wait is over: so a
+//! flood from somebody who is denied costs Redis one call a second and not one a request. A second is
+//! the most, so that what happens elsewhere (a refund, a reset, another quota) is seen soon.
+
+use std::collections::HashMap;
+use std::mem;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use smallvec::SmallVec;
+use tollgate_core::{Cost, Decision, Micros, Outcome, Timestamp};
+
+use super::bounds::DENIALS_MAX;
+use crate::fingerprint::Fingerprint;
+
+/// The longest that a node denies by itself.
+const LONGEST: Micros = Micros::from_secs(1);
+
+const SHARDS: usize = 16;
+
+/// Denials that are still good, by key. What does not fit is forgotten, the oldest first, and costs a
+/// call more.
+#[derive(Debug, Default)]
+pub(crate) struct Denials([Mutex<Shard>; SHARDS]);
+
+/// Two generations: when the younger one is full the older one goes.
+#[derive(Debug, Default)]
+struct Shard {
+    young: HashMap<Fingerprint, Denial>,
+    old: HashMap<Fingerprint, Denial>,
+}
+
+/// A key that was denied, and what was told of the request's other keys then.
+#[derive(Clone, Debug)]
+pub(crate) struct Denial {
+    /// The number of the limit that denied: another one is asked.
+    limit: u32,
+    cost: Cost,
+    told_at: Timestamp,
+    until: Timestamp,
+    decision: Decision,
+    others: SmallVec<[(Fingerprint, Decision); 2]>,
+}
+
+impl Denials {
+    /// Remembers that a request of `cost` was denied by `decision`, asked for at `asked_at`, if that
+    /// is of use.
+    pub(crate) fn note(
+        &self,
+        key: Fingerprint,
+        limit: u32,
+        cost: Cost,
+        decision: Decision,
+        asked_at: Timestamp,
+        others: SmallVec<[(Fingerprint, Decision); 2]>,
+    ) {
+        let wait = match decision.outcome {
+            Outcome::Denied { retry_after: Some(wait) } => wait.min(LONGEST),
+            Outcome::TooCostly => LONGEST,
+            Outcome::Denied { retry_after: None } | Outcome::Allowed { .. } => return,
+        };
+        let until = asked_at.plus(wait);
+        let mut shard = self.shard_of(key);
+        if shard.young.len() >= DENIALS_MAX / SHARDS / 2 {
+            shard.old = mem::take(&mut shard.young);
+        }
+        shard.young.insert(key, Denial { limit, cost, told_at: asked_at, until, decision, others });
+    }
+
+    /// Why a request of `cost` is denied without asking anybody, if it is.
+    pub(crate) fn get(
+        &self,
+        key: Fingerprint,
+        limit: u32,
+        cost: Cost,
+        now: Timestamp,
+    ) -> Option<Denial> {
+        let shard = self.shard_of(key);
+        let known = shard.young.get(&key).or_else(|| shard.old.get(&key))?;
+        let is_same = limit == known.limit && cost >= known.cost;
+        let is_good = is_same && now >= known.told_at && now < known.until;
+        is_good.then(|| known.clone())
+    }
+
+    /// Something was given back: the key is asked about again.
+    pub(crate) fn forget(&self, key: Fingerprint) {
+        let mut shard = self.shard_of(key);
+        shard.young.remove(&key);
+        shard.old.remove(&key);
+    }
+
+    fn shard_of(&self, key: Fingerprint) -> MutexGuard<'_, Shard> {
+        let shard = &self.0[key.first as usize % SHARDS];
+        shard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Denial {
+    /// What is told of the key itself.
+    pub(crate) fn decision(&self, now: Timestamp) -> Decision {
+        later(self.decision, now.since(self.told_at))
+    }
+
+    /// What is told of another key of the same request, if it was one of the denied request too.
+    pub(crate) fn decision_of(&self, other: Fingerprint, now: Timestamp) -> Option<Decision> {
+        let (_, decision) = self.others.iter().find(|(key, _)| *key == other)?;
+        Some(later(*decision, now.since(self.told_at)))
+    }
+}
+
+/// A decision told again when some time has passed.
+fn later(decision: Decision, passed: Micros) -> Decision {
+    let less = |wait: Micros| Micros::new(wait.as_micros().saturating_sub(passed.as_micros()));
+    let outcome = match decision.outcome {
+        Outcome::Denied { retry_after } => Outcome::Denied { retry_after: retry_after.map(less) },
+        other => other,
+    };
+    Decision {
+        outcome,
+        reset_after: less(decision.reset_after),
+        next_after: decision.next_after.map(less),
+        ..decision
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: u32 = 3;
+    const START: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
+
+    fn key(number: u64) -> Fingerprint {
+        Fingerprint { first: number, second: 0 }
+    }
+
+    fn at(millis: u64) -> Timestamp {
+        START.plus(Micros::from_millis(millis))
+    }
+
+    fn denied_for(millis: u64) -> Decision {
+        let wait = Micros::from_millis(millis);
+        Decision {
+            outcome: Outcome::Denied { retry_after: Some(wait) },
+            limit: 5,
+            remaining: 0,
+            reset_after: wait.plus(wait),
+            next_after: Some(wait),
+        }
+    }
+
+    fn noted(denials: &Denials, number: u64, cost: u32, decision: Decision) {
+        denials.note(key(number), LIMIT, Cost::new(cost), decision, START, SmallVec::new());
+    }
+
+    #[test]
+    fn a_denial_is_good_until_its_wait_is_over_and_a_second_at_most() {
+        let denials = Denials::default();
+        for (number, wait, good_until) in [(1, 400, 400), (2, 60_000, 1_000)] {
+            noted(&denials, number, 1, denied_for(wait));
+            let denied = |millis| denials.get(key(number), LIMIT, Cost::ONE, at(millis)).is_some();
+            assert!(denied(0) && denied(good_until - 1) && !denied(good_until), "{wait} ms");
+        }
+    }
+
+    #[test]
+    fn a_request_that_costs_less_is_asked_about() {
+        let denials = Denials::default();
+        noted(&denials, 1, 3, denied_for(400));
+        let denied = |cost| denials.get(key(1), LIMIT, Cost::new(cost), at(1)).is_some();
+        assert_eq!([0, 2, 3, 4].map(denied), [false, false, true, true]);
+    }
+
+    #[test]
+    fn a_request_under_another_limit_is_asked_about() {
+        let denials = Denials::default();
+        noted(&denials, 1, 1, denied_for(400));
+        assert!(denials.get(key(1), LIMIT + 1, Cost::ONE, at(1)).is_none());
+    }
+
+    #[test]
+    fn waits_told_again_are_shorter_by_what_has_passed() {
+        let denials = Denials::default();
+        let others = SmallVec::from_slice(&[(key(9), denied_for(700))]);
+        denials.note(key(1), LIMIT, Cost::ONE, denied_for(400), START, others);
+        let denial = denials.get(key(1), LIMIT, Cost::ONE, at(150)).expect("it is good");
+        let told = denial.decision(at(150));
+        assert_eq!(told.retry_after(), Some(Micros::from_millis(250)));
+        assert_eq!(told.reset_after, Micros::from_millis(650));
+        let other = denial.decision_of(key(9), at(150)).expect("it was there");
+        assert_eq!(other.next_after, Some(Micros::from_millis(550)));
+        assert!(denial.decision_of(key(8), at(150)).is_none());
+    }
+
+    #[test]
+    fn what_has_no_wait_is_asked_about_each_time_unless_no_wait_helps() {
+        let denials = Denials::default();
+        let unknown = Decision { outcome: Outcome::Denied { retry_after: None }, ..denied_for(1) };
+        let allowed = Decision { outcome: Outcome::Allowed { delay: Micros::ZERO }, ..unknown };
+        let too_costly = Decision { outcome: Outcome::TooCostly, ..unknown };
+        for (number, decision) in [(1, unknown), (2, allowed), (3, too_costly)] {
+            noted(&denials, number, 1, decision);
+        }
+        let denied = |number| denials.get(key(number), LIMIT, Cost::ONE, at(999)).is_some();
+        assert_eq!([1, 2, 3].map(denied), [false, false, true]);
+    }
+
+    #[test]
+    fn a_key_that_was_given_something_back_is_asked_about() {
+        let denials = Denials::default();
+        noted(&denials, 1, 1, denied_for(400));
+        denials.forget(key(1));
+        assert!(denials.get(key(1), LIMIT, Cost::ONE, at(1)).is_none());
+    }
+
+    #[test]
+    fn a_flood_of_denied_keys_leaves_no_more_than_the_bound_behind() {
+        let denials = Denials::default();
+        for number in 0..4 * DENIALS_MAX as u64 {
+            noted(&denials, number, 1, denied_for(400));
+        }
+        let kept = |shard: &Mutex<Shard>| {
+            let shard = shard.lock().expect("nobody panicked");
+            shard.young.len() + shard.old.len()
+        };
+        let all: usize = denials.0.iter().map(kept).sum();
+        assert!(all <= DENIALS_MAX, "{all}");
+        let last = 4 * DENIALS_MAX as u64 - 1;
+        assert!(denials.get(key(last), LIMIT, Cost::ONE, at(1)).is_some());
+    }
+}

@@ -1,0 +1,140 @@
+//! What all nodes share beside the states: who is there, and what secrets are hashed with.
+//!
+//! Every node says once a second that it is there, and hears how many there are: by so many a limit
+//! is divided while Redis does not answer. It also hears the key that secret values are hashed with.
+//! The first node made it; should Redis lose it, the next one to be heard offers its own, and within
+//! a second all have that.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{LazyLock, Mutex, PoisonError, RwLock, Weak};
+
+use tokio::time::{Instant, sleep};
+use tollgate_core::Key;
+
+use super::bounds::{HEARTBEAT, HOUSE_KEPT, NODE_GONE, REFUSAL_PAUSE};
+use super::call::{Call, Failure, Reply};
+use super::names;
+use super::script::Script;
+use super::store::Inner;
+use super::words::Words;
+use crate::concealer::Concealer;
+use crate::memory::MemoryStore;
+
+static HEARTBEAT_SCRIPT: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("heartbeat.lua")));
+
+/// What this node knows of what all share.
+pub(super) struct House {
+    keys: [String; 3],
+    /// This node's name, and the key it offers if there is none.
+    node: String,
+    offered: String,
+    /// How many nodes the policy says there are.
+    nodes_said: Option<u32>,
+    nodes_seen: AtomicU32,
+    /// What secret values are hashed with; nobody knows before the first answer.
+    concealer: RwLock<Option<Concealer>>,
+    /// What Redis refused, and when that was last told.
+    refused: Mutex<Option<(String, Instant)>>,
+}
+
+impl House {
+    pub(super) fn new(prefix: &str, nodes_said: Option<u32>) -> Self {
+        let random = || RandomState::new().hash_one(0u8);
+        Self {
+            keys: ["nodes", "secret", "overrides"].map(|what| names::of_house(prefix, what)),
+            node: format!("{:016x}", random()),
+            offered: format!("{:016x}{:016x}", random(), random()),
+            nodes_said,
+            nodes_seen: AtomicU32::new(1),
+            concealer: RwLock::new(None),
+            refused: Mutex::new(None),
+        }
+    }
+
+    /// By how many a limit is divided while Redis does not answer.
+    pub(super) fn nodes(&self) -> u32 {
+        self.nodes_said.unwrap_or_else(|| self.nodes_seen.load(Ordering::Relaxed)).max(1)
+    }
+
+    /// A key as it is shown, and named in Redis: the same on every node. Before the first answer of
+    /// Redis a secret is hashed with a key of this node's own.
+    pub(super) fn write_key_text(&self, key: &Key<'_>, local: &MemoryStore, text: &mut String) {
+        let shared = *self.concealer.read().unwrap_or_else(PoisonError::into_inner);
+        let concealer = shared.as_ref().unwrap_or(local.secret.concealer());
+        key.write_text(|value| concealer.conceal(value), text);
+    }
+
+    /// Tells that Redis refused something, once a minute for each kind of refusal. What means that
+    /// Redis is away or unwell is told by who reaches it.
+    pub(super) fn note(&self, failure: &Failure) {
+        let Failure::Refused(error) = failure else { return };
+        let kind = error.split(' ').next().unwrap_or_default();
+        let now = Instant::now();
+        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_told = refused
+            .as_ref()
+            .is_some_and(|(told, at)| told == kind && now.duration_since(*at) < REFUSAL_PAUSE);
+        if !is_told {
+            *refused = Some((kind.to_owned(), now));
+            tracing::warn!(%error, "Redis refuses; limits are settled by on_store_failure");
+        }
+    }
+
+    fn call(&self, slot: u16) -> Call {
+        let mut words = Words::with_capacity(256);
+        words.push_number(self.keys.len() as u64);
+        self.keys.iter().for_each(|key| words.push(key.as_bytes()));
+        words.push(self.node.as_bytes());
+        words.push(self.offered.as_bytes());
+        words.push_number(NODE_GONE.as_millis() as u64);
+        words.push_number(HOUSE_KEPT.as_millis() as u64);
+        Call { script: Some(&HEARTBEAT_SCRIPT), words, slot, late: None }
+    }
+
+    fn hear(&self, reply: &Reply) {
+        let Reply::List(fields) = reply else { return };
+        let [Reply::Integer(nodes), Reply::Bytes(secret), Reply::Bytes(_version)] = &fields[..]
+        else {
+            return;
+        };
+        self.nodes_seen.store(u32::try_from(*nodes).unwrap_or(u32::MAX), Ordering::Relaxed);
+        if let Some(seed) = seed_of(secret) {
+            *self.concealer.write().unwrap_or_else(PoisonError::into_inner) =
+                Some(Concealer::new(seed));
+        }
+    }
+}
+
+fn seed_of(text: &[u8]) -> Option<[u64; 2]> {
+    let text = std::str::from_utf8(text).ok().filter(|text| text.len() == 32)?;
+    let half = |digits: &str| u64::from_str_radix(digits, 16).ok();
+    Some([half(&text[..16])?, half(&text[16..])?])
+}
+
+/// Says that this node is there, for as long as its store is.
+pub(super) async fn keep(store: Weak<Inner>) {
+    loop {
+        let Some(inner) = store.upgrade() else { return };
+        let slot = inner.fleet.slot(inner.house.keys[0].as_bytes());
+        let pending = inner.fleet.send(inner.house.call(slot));
+        drop(inner);
+        let answer = pending.await;
+        let Some(inner) = store.upgrade() else { return };
+        let pause = match answer {
+            Ok(reply) => {
+                inner.house.hear(&reply);
+                HEARTBEAT
+            }
+            Err(failure) => {
+                inner.house.note(&failure);
+                HEARTBEAT / 10
+            }
+        };
+        drop(inner);
+        sleep(pause).await;
+    }
+}
+
+const _: () = assert!(HEARTBEAT.as_millis() < NODE_GONE.as_millis());

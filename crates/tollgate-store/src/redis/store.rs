@@ -1,0 +1,570 @@
+//! The store in Redis or Valkey: one limit over many nodes.
+//!
+//! A request's charges are decided by one script call where their keys lie on one server; on a
+//! Cluster by one call for each slot, in parallel, and what was taken is given back if one denies.
+//! What Redis does not answer within the deadline each limit settles as it says: [`OnFailure`].
+
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::slice;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock, Weak};
+use std::time::Duration;
+
+use smallvec::SmallVec;
+use tollgate_core::lua::{self, ANSWER_FIELDS, Answer};
+use tollgate_core::{ChargeId, Cost, Decision, Key, Limit, Logged, Timestamp, Value};
+
+use super::call::{Call, Failure, Late, Pending, Reply};
+use super::denials::Denials;
+use super::fleet::{Fleet, OpenError, Servers};
+use super::house::{self, House};
+use super::names::{LEASES, Names};
+use super::script::Script;
+use super::shares::Shares;
+use super::words::Words;
+use crate::asked::Asked;
+use crate::charge::{Charge, Kept, Mode, OnFailure, Receipt, Taken};
+use crate::clock::Clock;
+use crate::enrolled::{Enrolled, TooManyLimits};
+use crate::fingerprint::Fingerprint;
+use crate::memory::MemoryStore;
+use crate::store::{Answers, Claim, INLINE, Origin};
+
+static TAKE: LazyLock<Script> = LazyLock::new(|| Script::new(lua::TAKE));
+static REFUND: LazyLock<Script> = LazyLock::new(|| Script::new(lua::REFUND));
+
+/// Where a store in Redis is, and how it is used.
+#[derive(Clone, Debug)]
+pub struct RedisSettings {
+    /// The servers.
+    pub servers: Servers,
+    /// How long a check may take.
+    pub timeout: Duration,
+    /// What every key begins with.
+    pub prefix: String,
+    /// How many nodes share the limits while Redis does not answer; those last seen if not said.
+    pub nodes: Option<u32>,
+}
+
+/// Holds states in Redis and charges them. Cheap to clone: all clones are one store.
+#[derive(Clone)]
+pub struct RedisStore(Arc<Inner>);
+
+pub(super) struct Inner {
+    pub(super) fleet: Fleet,
+    pub(super) prefix: String,
+    /// Counts when Redis does not, and numbers the limits.
+    local: MemoryStore,
+    shares: Shares,
+    denials: Denials,
+    /// Whether the clock is a test's, and so told to the scripts; which then answer everything.
+    is_virtual: bool,
+    clock: Clock,
+    /// The last charge's. It starts anywhere, so that no two nodes give the same.
+    last_id: AtomicU64,
+    /// Requests that were settled without Redis.
+    settled: AtomicU64,
+    pub(super) house: House,
+}
+
+/// What is known of one charge of a request until it is settled, and as long as it can be given back.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Item {
+    limit: Enrolled,
+    cost: Cost,
+    mode: Mode,
+    count_denied: bool,
+    on_failure: OnFailure,
+    id: ChargeId,
+    key: Fingerprint,
+}
+
+/// The charges of a request, with their names in Redis.
+#[derive(Debug, Default)]
+pub(crate) struct Items {
+    names: Names,
+    list: SmallVec<[Item; 4]>,
+}
+
+/// One call for some charges of a request.
+struct Part {
+    places: Places,
+    pending: Pending,
+}
+
+type Places = SmallVec<[usize; INLINE]>;
+
+impl RedisStore {
+    /// A store at the servers that `settings` name. That they cannot be reached is no error: until
+    /// they can, every limit is settled as it says.
+    pub fn open(settings: RedisSettings) -> Result<Self, OpenError> {
+        Self::with_clock(settings, Clock::system(), false)
+    }
+
+    /// The same with a clock that a test sets, and that the scripts go by.
+    #[doc(hidden)]
+    pub fn open_at(settings: RedisSettings, clock: Clock) -> Result<Self, OpenError> {
+        Self::with_clock(settings, clock, true)
+    }
+
+    fn with_clock(
+        settings: RedisSettings,
+        clock: Clock,
+        is_virtual: bool,
+    ) -> Result<Self, OpenError> {
+        let RedisSettings { servers, timeout, prefix, nodes } = settings;
+        let local = MemoryStore::new(clock.clone()).map_err(OpenError::Memory)?;
+        let fleet = Fleet::open(&servers, timeout, &prefix)?;
+        let inner = Arc::new(Inner {
+            fleet,
+            house: House::new(&prefix, nodes),
+            prefix,
+            local,
+            shares: Shares::default(),
+            denials: Denials::default(),
+            is_virtual,
+            clock,
+            last_id: AtomicU64::new(RandomState::new().hash_one(0u8)),
+            settled: AtomicU64::new(0),
+        });
+        inner.fleet.spawn(house::keep(Arc::downgrade(&inner)));
+        Ok(Self(inner))
+    }
+
+    /// Makes a limit known, so that it can be charged. Equal limits are one.
+    pub fn enroll(&self, limit: Limit) -> Result<Enrolled, TooManyLimits> {
+        self.0.local.enroll(limit)
+    }
+
+    /// Takes all of `charges`, or none if one that is enforced is denied.
+    pub fn take(&self, charges: &[Charge<'_>]) -> Asked<Answers> {
+        let inner = &self.0;
+        let asked_at = inner.clock.now();
+        let origin = Arc::new(Origin { items: inner.items(charges) });
+        if let Some(taken) = inner.denied_before(&origin.items, asked_at) {
+            return Asked::Ready(Answers { taken, origin: Some(origin) });
+        }
+        let parts = inner.send_all(&origin);
+        Asked::later(Arc::clone(inner).settle(origin, parts, asked_at))
+    }
+
+    /// Takes each of `charges` on its own, whatever becomes of the others. They cannot be given back.
+    pub fn take_each(&self, charges: &[Charge<'_>]) -> Asked<Answers> {
+        let each: Vec<_> =
+            charges.iter().map(|charge| self.take(slice::from_ref(charge))).collect();
+        Asked::later(async {
+            let mut all = Answers::default();
+            for asked in each {
+                for mut taken in asked.await.taken {
+                    taken.take_receipt();
+                    all.taken.push(taken);
+                }
+            }
+            all
+        })
+    }
+
+    /// Gives back `cost` units of what a key has consumed; see [`MemoryStore::credit`].
+    pub fn credit(&self, charge: &Charge<'_>) -> Asked<Taken> {
+        let peek = Charge { cost: Cost::PEEK, ..*charge };
+        self.take(&[peek]).map(|answers| answers.taken[0])
+    }
+
+    /// Gives back what a charge took and time has not given back already; a slot is released by it.
+    /// False if nothing was left of it, or if Redis does not answer: then a slot comes back when its
+    /// lease ends.
+    pub fn refund(&self, claim: &Claim) -> Asked<bool> {
+        self.0.denials.forget(claim.receipt.key);
+        match (claim.receipt.kept, &claim.origin) {
+            (Kept::Redis, Some((origin, place))) => {
+                is_changed(self.0.give_back(&origin.items, *place, &claim.receipt))
+            }
+            _ => Asked::Ready(self.0.local.refund(&claim.receipt)),
+        }
+    }
+
+    /// Starts the lease of a held slot anew; false if it has ended or was released, or if Redis does
+    /// not answer.
+    pub fn renew(&self, claim: &Claim) -> Asked<bool> {
+        let Receipt { kept, mark, cost, .. } = claim.receipt;
+        let (Kept::Redis, Some((origin, place))) = (kept, &claim.origin) else {
+            return Asked::Ready(self.0.local.renew(&claim.receipt));
+        };
+        let Limit::Logged(limit) = &origin.items.list[*place].limit.limit else {
+            return Asked::Ready(false);
+        };
+        let renewal = lua::Return::Renew { limit, id: ChargeId(mark), held: cost };
+        is_changed(self.0.send_back(&origin.items, *place, &renewal))
+    }
+
+    /// Forgets what a key has consumed, here and in Redis; false if nothing was known of it, or if
+    /// Redis does not answer.
+    pub fn reset(&self, key: &Key<'_>) -> Asked<bool> {
+        let inner = &self.0;
+        let mut names = Names::default();
+        names.push(&inner.prefix, &self.key_text(key));
+        let name = names.get(0);
+        inner.denials.forget(inner.known_by(name));
+        inner.local.reset(&local_key(&[Value::new(name.as_bytes())]));
+        let words = ["UNLINK", name, &format!("{name}{LEASES}")].into_iter().collect();
+        let slot = inner.fleet.slot(name.as_bytes());
+        is_changed(inner.fleet.send(Call { script: None, words, slot, late: None }))
+    }
+
+    /// A key as it may be shown, written to the end of `text`.
+    pub fn write_key_text(&self, key: &Key<'_>, text: &mut String) {
+        self.0.house.write_key_text(key, &self.0.local, text);
+    }
+
+    /// The same as a text of its own.
+    pub fn key_text(&self, key: &Key<'_>) -> String {
+        let mut text = String::new();
+        self.write_key_text(key, &mut text);
+        text
+    }
+
+    /// This node's time, to tell clients when something will be. Decisions go by that of Redis.
+    pub fn now(&self) -> Timestamp {
+        self.0.clock.now()
+    }
+
+    /// Requests that were settled without Redis, so far.
+    pub fn settled(&self) -> u64 {
+        self.0.settled.load(Ordering::Relaxed)
+    }
+}
+
+impl fmt::Debug for RedisStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisStore")
+            .field("prefix", &self.0.prefix)
+            .field("settled", &self.settled())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Inner {
+    fn items(&self, charges: &[Charge<'_>]) -> Items {
+        let mut items = Items::default();
+        let mut shown = String::new();
+        let first = self.last_id.fetch_add(charges.len() as u64, Ordering::Relaxed);
+        for (charge, id) in charges.iter().zip(first..) {
+            shown.clear();
+            self.house.write_key_text(&charge.key, &self.local, &mut shown);
+            items.names.push(&self.prefix, &shown);
+            items.list.push(Item {
+                limit: *charge.limit,
+                cost: charge.cost,
+                mode: charge.mode,
+                count_denied: charge.count_denied,
+                on_failure: charge.on_failure,
+                id: ChargeId(id),
+                key: self.known_by(items.names.get(items.list.len())),
+            });
+        }
+        items
+    }
+
+    /// What a state is known by on this node.
+    fn known_by(&self, name: &str) -> Fingerprint {
+        self.local.secret.fingerprint(&local_key(&[Value::new(name.as_bytes())]))
+    }
+
+    /// The answer to a request that this node denies by itself, if it does.
+    fn denied_before(&self, items: &Items, now: Timestamp) -> Option<SmallVec<[Taken; INLINE]>> {
+        if items.count_denied() || self.is_virtual {
+            return None;
+        }
+        let denial = |item: &Item| {
+            let is_asked = item.mode == Mode::Enforce && item.cost != Cost::PEEK;
+            is_asked
+                .then(|| self.denials.get(item.key, item.limit.number, item.cost, now))
+                .flatten()
+        };
+        let denials: SmallVec<[_; 4]> = items.list.iter().map(denial).collect();
+        let any = denials.iter().flatten().next()?;
+        let told = |(item, own): (&Item, &Option<super::denials::Denial>)| {
+            let decision = match own {
+                Some(denial) => denial.decision(now),
+                None => any.decision_of(item.key, now).unwrap_or_else(|| {
+                    crate::account::decide_unknown(&item.limit.limit, now, Cost::PEEK)
+                }),
+            };
+            Taken::Decided { decision, receipt: Receipt::of_nothing(item.key) }
+        };
+        Some(items.list.iter().zip(&denials).map(told).collect())
+    }
+
+    /// Sends the calls that a request takes: one, or one for each slot of a Cluster.
+    fn send_all(self: &Arc<Self>, origin: &Arc<Origin>) -> SmallVec<[Part; 2]> {
+        let all = 0..origin.items.list.len();
+        if !self.fleet.is_cluster() {
+            return std::iter::once(self.send(origin, all.collect())).collect();
+        }
+        let mut slots: SmallVec<[(u16, Places); 2]> = SmallVec::new();
+        for place in all {
+            let slot = self.fleet.slot(origin.items.names.get(place).as_bytes());
+            match slots.iter_mut().find(|(other, _)| *other == slot) {
+                Some((_, places)) => places.push(place),
+                None => slots.push((slot, SmallVec::from_slice(&[place]))),
+            }
+        }
+        slots.into_iter().map(|(_, places)| self.send(origin, places)).collect()
+    }
+
+    /// Sends one call that takes the charges at `places`, or none of them.
+    fn send(self: &Arc<Self>, origin: &Arc<Origin>, places: Places) -> Part {
+        let Items { names, list } = &origin.items;
+        let mut words = Words::with_capacity(64 + 192 * places.len());
+        words.push_number(places.len() as u64);
+        places.iter().for_each(|place| words.push(names.get(*place).as_bytes()));
+        self.push_now(&mut words);
+        for &place in &places {
+            let Item { limit, cost, mode, count_denied, id, .. } = &list[place];
+            let mode = match mode {
+                Mode::Enforce => lua::Mode::Enforce,
+                Mode::Shadow => lua::Mode::Shadow,
+            };
+            let (limit, cost, count_denied, id) = (&limit.limit, *cost, *count_denied, *id);
+            let charge = lua::Charge { limit, cost, mode, count_denied, id };
+            charge.arguments().iter().for_each(|number| words.push_number(*number));
+        }
+        let slot = places.first().map_or(0, |place| self.fleet.slot(names.get(*place).as_bytes()));
+        let late = self.late(origin, &places);
+        let pending = self.fleet.send(Call { script: Some(&TAKE), words, slot, late });
+        Part { places, pending }
+    }
+
+    /// What is done when a call was answered too late, or to nobody: slots are released, since nobody
+    /// knows that they are held. Other charges stand: whoever goes away before the answer has asked.
+    fn late(self: &Arc<Self>, origin: &Arc<Origin>, places: &Places) -> Option<Late> {
+        let is_slot = |place: &usize| is_concurrency(&origin.items.list[*place].limit.limit);
+        if !places.iter().any(is_slot) {
+            return None;
+        }
+        let (inner, origin, places) = (Arc::downgrade(self), Arc::clone(origin), places.clone());
+        Some(Box::new(move |reply| {
+            let Some(inner) = Weak::upgrade(&inner) else { return };
+            let answers = read(&origin.items, &places, &reply).into_iter().flatten();
+            for (place, taken) in places.iter().zip(answers) {
+                if is_concurrency(&origin.items.list[*place].limit.limit)
+                    && let Some(receipt) = taken.receipt()
+                {
+                    drop(inner.give_back(&origin.items, *place, &receipt));
+                }
+            }
+        }))
+    }
+
+    /// Waits for all calls of a request, and makes one answer of theirs.
+    async fn settle(
+        self: Arc<Self>,
+        origin: Arc<Origin>,
+        mut parts: SmallVec<[Part; 2]>,
+        asked_at: Timestamp,
+    ) -> Answers {
+        let items = &origin.items;
+        let mut told: SmallVec<[Option<Taken>; INLINE]> = SmallVec::new();
+        told.resize(items.list.len(), None);
+        while let Some(Part { places, pending }) = parts.pop() {
+            match pending.await {
+                Ok(reply) => {
+                    for (place, taken) in
+                        places.iter().zip(read(items, &places, &reply).into_iter().flatten())
+                    {
+                        told[*place] = Some(taken);
+                    }
+                }
+                // A slot on the move: each of its keys is somewhere, but they are not together.
+                Err(Failure::TryAgain) if places.len() > 1 => {
+                    parts.extend(
+                        places
+                            .iter()
+                            .map(|place| self.send(&origin, SmallVec::from_slice(&[*place]))),
+                    );
+                }
+                Err(failure) => self.house.note(&failure),
+            }
+        }
+        let failed: Places = (0..told.len()).filter(|place| told[*place].is_none()).collect();
+        if !failed.is_empty() {
+            self.settled.fetch_add(1, Ordering::Relaxed);
+            self.take_locally(items, &failed, &mut told);
+        }
+        let mut taken: SmallVec<[Taken; INLINE]> = told.into_iter().flatten().collect();
+        let denies =
+            |(item, taken): (&Item, &Taken)| item.mode == Mode::Enforce && !taken.is_allowed();
+        if items.list.iter().zip(&taken).any(denies) {
+            self.withhold(items, &mut taken);
+            self.note_denials(items, &taken, &failed, asked_at);
+        }
+        Answers { taken, origin: Some(origin) }
+    }
+
+    /// Takes charges that Redis could not, as their limits say.
+    fn take_locally(&self, items: &Items, places: &Places, told: &mut [Option<Taken>]) {
+        let nodes = self.house.nodes();
+        let values: SmallVec<[[Value<'_>; 1]; INLINE]> =
+            places.iter().map(|place| [Value::new(items.names.get(*place).as_bytes())]).collect();
+        let mut shares: SmallVec<[(usize, Enrolled); INLINE]> = SmallVec::new();
+        for (number, place) in places.iter().enumerate() {
+            let Item { limit, on_failure, .. } = &items.list[*place];
+            let is_local = *on_failure == OnFailure::Local;
+            match self.shares.of(limit, nodes, &self.local).filter(|_| is_local) {
+                Some(share) => shares.push((number, share)),
+                None => told[*place] = Some(on_failure.uncounted()),
+            }
+        }
+        let charge = |(number, share)| {
+            let (number, share): (usize, &Enrolled) = (number, share);
+            let Item { cost, mode, count_denied, on_failure, .. } = items.list[places[number]];
+            let key = local_key(&values[number]);
+            Charge { cost, mode, count_denied, on_failure, ..Charge::new(key, share) }
+        };
+        let charges: SmallVec<[Charge<'_>; INLINE]> =
+            shares.iter().map(|(number, share)| charge((*number, share))).collect();
+        for ((number, _), taken) in shares.iter().zip(self.local.take(&charges)) {
+            told[places[*number]] = Some(taken);
+        }
+    }
+
+    /// Gives back what some limits took before another denied the request. Their answers are told as
+    /// if nothing had been taken.
+    fn withhold(&self, items: &Items, taken: &mut [Taken]) {
+        for (place, taken) in taken.iter_mut().enumerate() {
+            let Some(receipt) = taken.take_receipt() else { continue };
+            if items.list[place].count_denied {
+                continue;
+            }
+            match receipt.kept {
+                // What is on its way gets there whether somebody waits for the answer or not.
+                Kept::Redis => drop(self.give_back(items, place, &receipt)),
+                Kept::Memory => {
+                    self.local.refund(&receipt);
+                }
+            }
+            if let Some(decision) = taken.decision() {
+                let remaining = decision.remaining.saturating_add(receipt.cost.units());
+                let remaining = remaining.min(decision.limit);
+                let decision = Decision { remaining, ..decision };
+                *taken = Taken::Decided { decision, receipt: Receipt::of_nothing(receipt.key) };
+            }
+        }
+    }
+
+    /// Remembers whom Redis denied.
+    fn note_denials(&self, items: &Items, taken: &[Taken], failed: &Places, asked_at: Timestamp) {
+        if items.count_denied() {
+            return;
+        }
+        let decisions = || {
+            let all = items.list.iter().zip(taken).enumerate();
+            all.filter_map(|(place, (item, taken))| Some((place, item, taken.decision()?)))
+        };
+        for (place, item, decision) in decisions() {
+            // What this node counted by itself is at hand anyway, and Redis may be back any moment.
+            // Of a key that comes twice only the request as a whole was denied.
+            let comes_once = items.list.iter().filter(|other| other.key == item.key).count() == 1;
+            let is_denied = item.mode == Mode::Enforce && !decision.is_allowed();
+            if is_denied && comes_once && !failed.contains(&place) {
+                let others = decisions().filter(|(other, ..)| *other != place);
+                let others = others.map(|(_, item, decision)| (item.key, decision)).collect();
+                self.denials.note(
+                    item.key,
+                    item.limit.number,
+                    item.cost,
+                    decision,
+                    asked_at,
+                    others,
+                );
+            }
+        }
+    }
+
+    fn give_back(&self, items: &Items, place: usize, receipt: &Receipt) -> Pending {
+        let Receipt { cost, at, mark, .. } = *receipt;
+        match &items.list[place].limit.limit {
+            Limit::Counter(limit) => {
+                let receipt = &tollgate_core::Receipt { at, cost, debt_before: mark };
+                self.send_back(items, place, &lua::Return::Refund { limit, receipt })
+            }
+            Limit::Logged(limit) => {
+                let (id, held, units) = (ChargeId(mark), cost, cost);
+                self.send_back(items, place, &lua::Return::GiveBack { limit, id, held, units })
+            }
+        }
+    }
+
+    fn send_back(&self, items: &Items, place: usize, back: &lua::Return<'_>) -> Pending {
+        let name = items.names.get(place).as_bytes();
+        let mut words = Words::with_capacity(256);
+        words.push_number(1);
+        words.push(name);
+        self.push_now(&mut words);
+        back.arguments().iter().for_each(|number| words.push_number(*number));
+        let slot = self.fleet.slot(name);
+        self.fleet.send(Call { script: Some(&REFUND), words, slot, late: None })
+    }
+
+    fn push_now(&self, words: &mut Words) {
+        if self.is_virtual {
+            words.push_number(self.clock.now().as_micros());
+        } else {
+            words.push(b"");
+        }
+    }
+}
+
+impl Items {
+    fn count_denied(&self) -> bool {
+        self.list.iter().any(|item| item.count_denied)
+    }
+}
+
+/// What the script said to the charges at `places`; nothing if that is no answer of ours.
+fn read(items: &Items, places: &Places, reply: &Reply) -> Option<SmallVec<[Taken; INLINE]>> {
+    let Reply::List(fields) = reply else { return None };
+    let (answers, rest) = fields.as_chunks::<ANSWER_FIELDS>();
+    if answers.len() != places.len() || !rest.is_empty() {
+        return None;
+    }
+    let taken = |(place, fields): (&usize, &[Reply; ANSWER_FIELDS])| {
+        let mut numbers = [0; ANSWER_FIELDS];
+        for (number, field) in numbers.iter_mut().zip(fields) {
+            let Reply::Integer(integer) = field else { return None };
+            *number = *integer;
+        }
+        let Answer { decision, receipt } = Answer::from_fields(numbers)?;
+        let Item { limit, id, key, .. } = items.list[*place];
+        let mark = match limit.limit {
+            Limit::Counter(_) => receipt.debt_before,
+            Limit::Logged(_) => id.0,
+        };
+        let (limit, cost, at, kept) = (limit.number, receipt.cost, receipt.at, Kept::Redis);
+        let receipt = Receipt { key, limit, cost, at, mark, kept };
+        Some(Taken::Decided { decision, receipt })
+    };
+    places.iter().zip(answers).map(taken).collect()
+}
+
+/// Whether something came of a return or a removal.
+fn is_changed(pending: Pending) -> Asked<bool> {
+    Asked::later(async {
+        match pending.await {
+            Ok(Reply::Integer(changed)) => changed > 0,
+            Ok(Reply::List(changed)) => matches!(changed[..], [Reply::Integer(1..)]),
+            _ => false,
+        }
+    })
+}
+
+fn is_concurrency(limit: &Limit) -> bool {
+    matches!(limit, Limit::Logged(Logged::Concurrency(_)))
+}
+
+/// What a state is called in this node's memory: by its name in Redis, which is all that is left of a
+/// key when the answer does not come.
+fn local_key<'v>(name: &'v [Value<'v>]) -> Key<'v> {
+    Key { limit: "", values: name }
+}
