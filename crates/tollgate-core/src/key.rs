@@ -79,7 +79,7 @@ impl<'a> Value<'a> {
     }
 
     /// Which shard it names, if it names one.
-    const fn shard_number(&self) -> Option<u8> {
+    pub const fn shard_number(&self) -> Option<u8> {
         match self.bytes {
             Some(&[number]) if self.source == SHARD && !self.is_secret() => Some(number),
             _ => None,
