@@ -12,7 +12,7 @@ use super::slots::SLOTS;
 use super::words::Words;
 
 /// Slots and the servers that have them. A map is never changed, but replaced.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(super) struct Map {
     nodes: Vec<(Address, Arc<Node>)>,
     /// The place in `nodes` of each slot's server, or [`NOBODY`]. Empty unless this is a Cluster.
@@ -183,7 +183,8 @@ mod tests {
         let master = vec![bytes("10.0.0.1"), Reply::Integer(7_001), bytes("id")];
         let nameless = vec![bytes(""), Reply::Integer(7_002)];
         let unknown = vec![Reply::Nil, Reply::Integer(7_003)];
-        let told = vec![range(0, 99, master), range(100, 100, nameless), range(101, 16_383, unknown)];
+        let told =
+            vec![range(0, 99, master), range(100, 100, nameless), range(101, 16_383, unknown)];
         let expected = ["0-99 10.0.0.1:7001", "100-100 10.0.0.9:7002", "101-16383 10.0.0.9:7003"];
         assert_eq!(read(told).unwrap(), expected);
     }

@@ -163,7 +163,7 @@ impl Shared {
             timeout,
             prefix: prefix.to_owned(),
             seeds: if is_cluster { seeds.to_vec() } else { Vec::new() },
-            map: ArcSwap::from_pointee(Map::of_seeds(Vec::new())),
+            map: ArcSwap::from_pointee(Map::default()),
             outdated: Notify::new(),
             turn: AtomicUsize::new(0),
         });

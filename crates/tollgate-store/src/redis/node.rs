@@ -89,8 +89,9 @@ impl Node {
     pub(super) fn start(way: Way, fleet: &Arc<Shared>) -> Arc<Self> {
         let (inbox, outbox) = mpsc::channel(QUEUE_MAX);
         let status = Arc::new(Status::new(way.to_string()));
-        let server = Server::new(way, Arc::clone(fleet), Arc::clone(&status), outbox);
-        fleet.runtime().spawn(server.run());
+        let (told, shared) = (Arc::clone(&status), Arc::clone(fleet));
+        // Timers are made where they ring, so the task makes its own.
+        fleet.runtime().spawn(async move { Server::new(way, shared, told, outbox).run().await });
         Arc::new(Self { status, inbox })
     }
 
