@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 use tollgate::{Answer, Clock, Limiter, MemoryStore, Missing, Outcome, Request, Ruling, Verdict};
 use tollgate_core::{Algorithm, Cost, Micros};
-use tollgate_policy::{Caller, Explanation, KnownBy, Policy, Standing};
+use tollgate_policy::{Caller, Explanation, KnownBy, Policy, Rule, Standing, SyncMode};
 
 use crate::output::{self, Failure, Format, Palette, Tone};
 use crate::policy_file;
@@ -72,6 +72,8 @@ enum Told {
         terms: String,
         said: Option<Said>,
         note: Option<&'static str>,
+        sync: SyncMode,
+        shard: Option<u8>,
     },
     DoesNotApply(String),
 }
@@ -159,10 +161,12 @@ fn explained(
         name: explanation.rule.name().to_string(),
         told: match explanation.standing {
             Standing::DoesNotApply(why) => Told::DoesNotApply(why),
-            Standing::Applies { limit, cost, .. } => {
-                let algorithm = explanation.rule.algorithm();
-                let terms = terms(policy, limit, algorithm.name(), cost);
-                Told::Applies { terms, said: said.next(), note: at_doors(algorithm) }
+            Standing::Applies { limit, cost, shard, .. } => {
+                let rule = explanation.rule;
+                let terms =
+                    terms(policy, limit, rule.algorithm().name(), cost) + &among_nodes(rule, shard);
+                let (note, sync) = (at_doors(rule.algorithm()), rule.sync());
+                Told::Applies { terms, said: said.next(), note, sync, shard }
             }
         },
     };
@@ -200,6 +204,18 @@ fn terms(policy: &Policy, limit: usize, algorithm: &str, cost: Cost) -> String {
     format!("{rate}{at_once}, {algorithm}{cost}")
 }
 
+/// What is different about a limit that nodes share in another way than usual.
+fn among_nodes(rule: &Rule, shard: Option<u8>) -> String {
+    let sync = match rule.sync() {
+        SyncMode::Strict => String::new(),
+        SyncMode::Leased => ", leased".to_owned(),
+    };
+    let shard = rule.shards().zip(shard).map_or_else(String::new, |(shards, number)| {
+        format!(", shard {number} of {} by {}", shards.count(), shards.by().name())
+    });
+    sync + &shard
+}
+
 fn sentence(answer: &Answer<'_>) -> String {
     let Some(decision) = answer.decision() else { return "could not be counted".to_owned() };
     let outcome = match decision.outcome {
@@ -220,7 +236,7 @@ fn in_words(caller: &Taken, lines: &[Line], verdict: &Verdict) -> String {
     for line in lines {
         let name = palette.paint(Tone::Strong, &format!("{:width$}", line.name));
         match &line.told {
-            Told::Applies { terms, said, note } => {
+            Told::Applies { terms, said, note, .. } => {
                 text += &format!("{name}  {terms}\n");
                 let said = said.iter().flat_map(|said| {
                     [format!("key {}", said.key), palette.paint(said.tone, &said.sentence)]
@@ -274,9 +290,15 @@ fn ruling_in_words(verdict: &Verdict) -> String {
 
 fn in_json(caller: &Taken, lines: &[Line], verdict: &Verdict) -> Value {
     let line = |line: &Line| match &line.told {
-        Told::Applies { said, note, .. } => {
+        Told::Applies { said, note, sync, shard, .. } => {
             let key = said.as_ref().map(|said| &said.key);
             let mut told = json!({"name": line.name, "applies": true, "key": key, "note": note});
+            if *sync == SyncMode::Leased {
+                told["sync"] = json!(sync.name());
+            }
+            if let Some(number) = shard {
+                told["shard"] = json!(number);
+            }
             if let (Value::Object(told), Some(Said { figures: Value::Object(figures), .. })) =
                 (&mut told, said)
             {

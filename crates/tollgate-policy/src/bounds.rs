@@ -78,10 +78,22 @@ pub const IPV6_PREFIX_RANGE: std::ops::RangeInclusive<u8> = 32..=128;
 /// as quickly as they come.
 pub const MEMORY_BYTES_MIN: u64 = 1 << 20;
 
-/// How long a check may take at most if the policy may say so: Envoy itself gives up far earlier.
-pub const STORE_TIMEOUT_MICROS_MAX: u64 = 60_000_000;
+/// How long a check may wait for the store. Less than a millisecond is no time to cross a network
+/// in, and nobody waits for longer than ten seconds: Envoy itself gives up far earlier.
+pub const STORE_TIMEOUT_MICROS_RANGE: std::ops::RangeInclusive<u64> = 1_000..=10_000_000;
+
+/// Servers that a store is found by. A Cluster itself is not made for more.
+pub const REDIS_SERVERS_MAX: usize = 1_000;
+
+/// Over how many keys a limit may be split. One is not split, and the number of a shard is one byte of
+/// its key.
+pub const SHARDS_RANGE: std::ops::RangeInclusive<u32> = 2..=256;
+
+/// Nodes that share limits. Beyond it the share of a node is nothing to speak of.
+pub const NODES_MAX: u32 = 10_000;
 
 const _: () = assert!(PER_MAX <= u8::MAX as usize && FIRST_MAX <= u8::MAX as usize);
+const _: () = assert!(*SHARDS_RANGE.end() <= u8::MAX as u32 + 1 && FIRST_MAX < u8::MAX as usize);
 const _: () = assert!(LIMITS_MAX * RATES_MAX < u32::MAX as usize);
 // A descriptor is a map in a list, and its limits are maps in a list below it.
 const _: () = assert!(DESCRIPTOR_LEVELS_MAX * 2 + 6 <= DEPTH_MAX);

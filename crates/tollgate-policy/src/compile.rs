@@ -10,15 +10,17 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use tollgate_core::bounds::LOG_ENTRIES_MAX;
-use tollgate_core::{Algorithm, Limit, Quota, QuotaError};
+use tollgate_core::{Algorithm, Limit, Quota, QuotaError, Value};
 
 use crate::attribute::{AttributeId, Attributes, Facts, is_secret};
 use crate::decode::{Amount, At, CostDraft, Document, HowMuch, Key, LimitDraft, ListDraft};
+use crate::hash::WordMap;
 use crate::index::Index;
 use crate::mistake::{Report, Source as Text, Span, quoted};
-use crate::request::ListEntry;
-use crate::rule::{CostOf, Details, Per, Rule, Source};
+use crate::request::{Charge, ListEntry};
+use crate::rule::{Asked, CostOf, Details, Per, Rule, Source};
 use crate::select::Select;
+use crate::shards::{Shards, Shares, share};
 use crate::tenants::{Tenancy, Variant};
 
 /// What a request is matched against.
@@ -31,10 +33,30 @@ pub(crate) struct Compiled {
     rules_of: Vec<Range<usize>>,
     pub(crate) limits: Vec<Limit>,
     pub(crate) rates: Vec<Option<Quota>>,
+    /// By a limit that is split and over how many shards.
+    shares: WordMap<(u32, u16), Shares>,
     pub(crate) exempt: List,
     pub(crate) deny: List,
     /// Which rules have another limit for the keys of a variant.
     pub(crate) overrides: HashMap<Variant, Box<[Changed]>>,
+}
+
+impl Compiled {
+    /// The limit of one shard of a limit.
+    pub(crate) fn share(&self, whole: usize, shards: &Shards, number: u8) -> usize {
+        let shares = self.shares.get(&(whole as u32, shards.count()));
+        shares.expect("every limit that is split has its shares").limit(number) as usize
+    }
+
+    /// Makes of the charge of a whole that of the shard which the caller is on.
+    // Apart, so that limits that are not split do not pay for it.
+    #[inline(never)]
+    pub(crate) fn enter_shard(&self, charge: &mut Charge<'_, '_>, asked: &Asked<'_, '_>) {
+        let Some(shards) = charge.rule.shards() else { return };
+        let number = shards.number(asked);
+        charge.limit = self.share(charge.limit, shards, number);
+        charge.values.push(Value::shard(number));
+    }
 }
 
 /// A rule that has another limit.
@@ -78,6 +100,7 @@ struct Limits {
     limits: Vec<Limit>,
     rates: Vec<Option<Quota>>,
     numbers: HashMap<(Limit, Option<Quota>), u32>,
+    shares: WordMap<(u32, u16), Shares>,
 }
 
 impl Limits {
@@ -88,6 +111,59 @@ impl Limits {
             self.limits.len() as u32 - 1
         })
     }
+
+    /// The number of a limit. If it is split, its shares are there as well; where that is wrong, and
+    /// how, if they cannot be.
+    fn divide(
+        &mut self,
+        limit: &LimitDraft,
+        made: Limit,
+        rate: Option<Quota>,
+        size: u32,
+    ) -> Result<u32, (Span, String)> {
+        let whole = self.intern(made, rate);
+        let Some(shards) = &limit.shards else { return Ok(whole) };
+        let At { value: count, span } = shards.count;
+        if let Some((amount, most)) = too_small(limit, rate, size, count) {
+            let sentence = format!("{count} shards cannot share {amount}; write at most {most}");
+            return Err((span, sentence));
+        }
+        let mut limit_of = |number: u16| {
+            let rate = rate.map(|rate| {
+                Quota::new(share(rate.count(), count, number), rate.period())
+                    .expect("the period is that of a rate")
+            });
+            let size = share(size, count, number);
+            let made = match rate {
+                Some(rate) => make(limit, rate, size),
+                None => Limit::concurrency(size, limit.tuning.lease.value),
+            };
+            let made = made.map_err(|error| (span, format!("a share of one shard: {error}")))?;
+            Ok(self.intern(made, rate))
+        };
+        let rest = |total: u32| (total % u32::from(count)) as u16;
+        let mut ends = [rest(rate.map_or(size, Quota::count)), rest(size)];
+        ends.sort_unstable();
+        let limits = [limit_of(0)?, limit_of(ends[0])?, limit_of(ends[1])?];
+        self.shares.insert((whole, count), Shares { ends, limits });
+        Ok(whole)
+    }
+}
+
+/// What of a limit is too little to be split over `count` shards, if something is: each must have one
+/// at least, unless the limit allows nothing to anybody.
+fn too_small(
+    limit: &LimitDraft,
+    rate: Option<Quota>,
+    size: u32,
+    count: u16,
+) -> Option<(String, u32)> {
+    let sized = match rate {
+        Some(_) => format!("a {} of {size}", size_name(limit.algorithm)),
+        None => format!("{size} at a time"),
+    };
+    let amounts = [rate.map(|rate| (rate.to_string(), rate.count())), Some((sized, size))];
+    amounts.into_iter().flatten().find(|(_, most)| (1..u32::from(count)).contains(most))
 }
 
 impl<'c, 't> Compiler<'c, 't> {
@@ -117,6 +193,7 @@ impl<'c, 't> Compiler<'c, 't> {
         compiled.overrides = self.overrides(&document.limits, &compiled);
         compiled.limits = self.limits.limits;
         compiled.rates = self.limits.rates;
+        compiled.shares = self.limits.shares;
         compiled
     }
 
@@ -135,6 +212,10 @@ impl<'c, 't> Compiler<'c, 't> {
 
     fn limit(&mut self, limit: &LimitDraft, rules: &mut Vec<Rule>) {
         let per = self.per(limit);
+        let shards = limit
+            .shards
+            .as_ref()
+            .map(|draft| Shards { count: draft.count.value, by: self.source(draft.by) });
         for (number, select) in self.selects(limit).into_iter().enumerate() {
             let name: Arc<str> = match number {
                 0 => limit.name.text.as_str().into(),
@@ -147,10 +228,16 @@ impl<'c, 't> Compiler<'c, 't> {
                 mode: limit.mode,
                 count_denied: limit.count_denied,
                 on_store_failure: limit.on_store_failure,
+                sync: limit.sync,
                 per: Arc::clone(&per),
                 limit: select,
                 has_own_cost: !matches!(limit.cost, CostDraft::Caller),
-                details: Box::new(Details { place, cost: self.cost(limit) }),
+                is_sharded: limit.shards.is_some(),
+                details: Box::new(Details {
+                    place,
+                    cost: self.cost(limit),
+                    shards: shards.clone(),
+                }),
             });
         }
     }
@@ -317,8 +404,9 @@ impl<'c, 't> Compiler<'c, 't> {
 
     /// The limit of a rate.
     fn rated(&mut self, limit: &LimitDraft, rate: At<Quota>, size: Option<At<u32>>) -> Option<u32> {
-        match make(limit, rate.value, size.map(|size| size.value)) {
-            Ok(made) => Some(self.limits.intern(made, Some(rate.value))),
+        let size = size.map_or(rate.value.count(), |size| size.value);
+        match make(limit, rate.value, size) {
+            Ok(made) => self.divided(limit, made, Some(rate.value), size),
             Err(error) => {
                 self.mistake(limit, rate.span, &error.to_string());
                 None
@@ -326,11 +414,23 @@ impl<'c, 't> Compiler<'c, 't> {
         }
     }
 
+    /// The number of a limit, once it has its shares if it is split.
+    fn divided(
+        &mut self,
+        limit: &LimitDraft,
+        made: Limit,
+        rate: Option<Quota>,
+        size: u32,
+    ) -> Option<u32> {
+        let divided = self.limits.divide(limit, made, rate, size);
+        divided.map_err(|(span, what)| self.mistake(limit, span, &what)).ok()
+    }
+
     /// The limit of a number of slots.
     fn held(&mut self, limit: &LimitDraft, slots: At<u32>) -> Option<u32> {
         let lease = limit.tuning.lease;
         match Limit::concurrency(slots.value, lease.value) {
-            Ok(made) => Some(self.limits.intern(made, None)),
+            Ok(made) => self.divided(limit, made, None, slots.value),
             Err(error @ QuotaError::PeriodOutOfRange { .. }) => {
                 self.mistake(limit, lease.span, &format!("lease: {error}"));
                 None
@@ -348,20 +448,20 @@ impl<'c, 't> Compiler<'c, 't> {
         if let Some(per) = self.pers.get(&attributes) {
             return Arc::clone(per);
         }
-        let source = |id: &AttributeId| {
-            let name = Arc::clone(self.attributes.name(*id));
-            Source { secret: self.is_secret(*id), id: *id, name }
-        };
         let is_ours = |source: &Source| {
             self.tenants.is_some() && (&*source.name == "tenant" || &*source.name == "tier")
         };
         let per = limit.per.iter().map(|(_, ids)| {
-            let sources: Vec<Source> = ids.iter().map(source).collect();
+            let sources: Vec<Source> = ids.iter().map(|id| self.source(*id)).collect();
             Per { always_shared: sources.iter().any(is_ours), sources }
         });
         let per: Arc<[Per]> = per.collect();
         self.pers.insert(attributes, Arc::clone(&per));
         per
+    }
+
+    fn source(&self, id: AttributeId) -> Source {
+        Source { secret: self.is_secret(id), id, name: Arc::clone(self.attributes.name(id)) }
     }
 
     /// Whether the attribute's values may be credentials.
@@ -404,9 +504,8 @@ pub(crate) fn size_name(algorithm: Algorithm) -> &'static str {
     if algorithm == Algorithm::LeakyBucket { "queue" } else { "burst" }
 }
 
-/// A limit by rate. Its burst or queue is the rate's own count unless another is given.
-fn make(limit: &LimitDraft, rate: Quota, size: Option<u32>) -> Result<Limit, QuotaError> {
-    let size = size.unwrap_or(rate.count());
+/// A limit by rate. The size is its burst or queue; others have none.
+fn make(limit: &LimitDraft, rate: Quota, size: u32) -> Result<Limit, QuotaError> {
     match limit.algorithm {
         Algorithm::SlidingWindow => Ok(Limit::sliding_window(rate)),
         Algorithm::TokenBucket => Limit::token_bucket(rate, size),

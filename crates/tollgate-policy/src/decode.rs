@@ -24,7 +24,7 @@ pub(crate) use limit::{CostDraft, HowMuch, LimitDraft};
 
 /// Every field of every map of a policy, by the map; the schema names the same ones.
 #[cfg(test)]
-pub(crate) const FIELDS: [(&str, &[&str]); 21] = [
+pub(crate) const FIELDS: [(&str, &[&str]); 22] = [
     ("policy", &POLICY_FIELDS),
     ("listen", &settings::LISTEN_FIELDS),
     ("listener", &settings::LISTENER_FIELDS),
@@ -40,6 +40,7 @@ pub(crate) const FIELDS: [(&str, &[&str]); 21] = [
     ("descriptors", &settings::DESCRIPTORS_FIELDS),
     ("limit", &limit::LIMIT_FIELDS),
     ("first", &limit::FIRST_FIELDS),
+    ("shards", &limit::SHARDS_FIELDS),
     ("by", &amount::BY_FIELDS),
     ("cost", &limit::COST_FIELDS),
     ("test", &when::TEST_FIELDS),
@@ -48,10 +49,11 @@ pub(crate) const FIELDS: [(&str, &[&str]); 21] = [
     ("override", &crate::tenants::OVERRIDE_FIELDS),
 ];
 
-const POLICY_FIELDS: [&str; 11] = [
+const POLICY_FIELDS: [&str; 12] = [
     "listen",
     "upstream",
     "store",
+    "nodes",
     "client_ip",
     "paths",
     "tenants",

@@ -75,6 +75,8 @@
 //!   known key have no tenant, and share that lack at every door.
 //! - `client_ip` is counted by its IPv6 prefix, and IPv4 by its usual text however it was written.
 //!   Conditions are tested on the whole address.
+//! - A limit with `shards` is counted under one more value, the shard that the caller is on, and
+//!   by its share ([`Shards`]).
 //! - A limit's own `cost` beats the caller's; a peek (cost 0) stays a peek. An attribute that says
 //!   what a request costs counts as 1 when missing, and is an error of the request when it is not a
 //!   whole number ([`Admission::BadCost`]); but a limit in shadow is then skipped, and one that does
@@ -101,7 +103,9 @@ mod request;
 mod rule;
 mod schema;
 mod select;
+mod server_url;
 mod settings;
+mod shards;
 mod suggest;
 mod tenants;
 mod words;
@@ -112,10 +116,11 @@ pub use descriptors::{DescriptorLimit, DescriptorRule, Descriptors, Domain, Unit
 pub use mistake::{Mistake, Mistakes, Place, Warning, WarningCode};
 pub use policy::{Caller, ExplainedValue, Explanation, KnownBy, Policy, Standing};
 pub use request::{Admission, Charge, Charges, End, ListEntry, Missing, Request, Scratch, Values};
-pub use rule::{Mode, OnStoreFailure, Per, Rule, Source};
+pub use rule::{Mode, OnStoreFailure, Per, Rule, Source, SyncMode};
 pub use schema::schema;
 pub use settings::{
     Charging, ClientIp, DescriptorSettings, EncodedSlash, HeaderGeneration, Likeness, Listen,
     Listener, MemoryStore, Paths, RedisServers, RedisStore, ResponseHeaders, Settings, Store,
     Tenants, Tls, Unknown,
 };
+pub use shards::Shards;

@@ -12,8 +12,8 @@ use crate::condition::{Condition, HIDDEN, Test};
 use crate::decode::{Amount, At, By, CostDraft, Document, HowMuch, Key, LimitDraft};
 use crate::mistake::{Report, Source, Span, WarningCode, quoted};
 use crate::path::Pattern;
-use crate::rule::Mode;
-use crate::settings::Listen;
+use crate::rule::{Mode, SyncMode};
+use crate::settings::{Listen, Store};
 use crate::tenants::Tenancy;
 
 /// Looks over a policy that has no mistakes.
@@ -35,9 +35,31 @@ impl Lint<'_, '_> {
             self.doors(limit);
             self.client_sets_cost(limit);
             self.tiers(limit);
+            self.needs_redis(limit);
         }
         for tier in &self.document.tiers {
             self.unknown_tier(&tier.text, tier.span);
+        }
+    }
+
+    fn needs_redis(&mut self, limit: &LimitDraft) {
+        if !matches!(self.document.settings.store, Store::Memory(_)) {
+            return;
+        }
+        let owner = limit.owner();
+        if limit.sync == SyncMode::Leased {
+            let sentence = format!(
+                "{owner} has sync: leased, which does nothing with store: memory: there every \
+                 request is decided here"
+            );
+            self.warn(limit.sync_span, WarningCode::NeedsRedis, sentence);
+        }
+        if let Some(shards) = &limit.shards {
+            let sentence = format!(
+                "{owner} is split into shards, which is of no use with store: memory: it only \
+                 denies some callers too early"
+            );
+            self.warn(shards.span, WarningCode::NeedsRedis, sentence);
         }
     }
 
@@ -119,12 +141,14 @@ impl Lint<'_, '_> {
         }
         let CostDraft::Policy(Amount::Same(cost)) = &limit.cost else { return };
         let units = cost.value.units();
-        let is_short = |count: &&Count| count.most > 0 && count.most < units;
+        let shards = limit.shards.as_ref().map_or(1, |shards| u32::from(shards.count.value));
+        let is_short = |count: &&Count| count.most > 0 && count.most / shards < units;
         let short: Vec<&Count> = counts.iter().filter(is_short).collect();
         if !short.is_empty() {
             let (whom, denied) = whose_denied(limit, &short);
+            let whose = if shards > 1 { "has shards that never hold" } else { "never holds" };
             let sentence = format!(
-                "{} never holds the {units} units that a request costs{whom}: {denied}",
+                "{} {whose} the {units} units that a request costs{whom}: {denied}",
                 limit.owner()
             );
             self.warn(cost.span, WarningCode::AlwaysDenied, sentence);
@@ -168,11 +192,16 @@ impl Lint<'_, '_> {
         if limit.algorithm != Algorithm::SlidingLog {
             return;
         }
-        for count in self.counts(limit).iter().filter(|count| count.most > LOG_ENTRIES_WARNED) {
+        let shards = limit.shards.as_ref().map_or(1, |shards| u32::from(shards.count.value));
+        for count in self.counts(limit) {
+            let most = count.most.div_ceil(shards);
+            if most <= LOG_ENTRIES_WARNED {
+                continue;
+            }
             let sentence = format!(
-                "{} remembers up to {} requests for every key; sliding_window remembers two numbers",
-                limit.owner(),
-                count.most
+                "{} remembers up to {most} requests for every key; sliding_window remembers two \
+                 numbers",
+                limit.owner()
             );
             self.warn(count.span, WarningCode::LogGrows, sentence);
         }

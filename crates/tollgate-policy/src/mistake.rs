@@ -153,13 +153,18 @@ pub enum WarningCode {
     NoTenants,
     /// `no-limits`: the policy limits nothing.
     NoLimits,
+    /// `needs-redis`: a limit says how nodes agree or how it is split, and the store is this process's
+    /// own memory.
+    NeedsRedis,
+    /// `counts-apart`: there are several nodes, and each counts in its own memory.
+    CountsApart,
     /// `metric-ignored`: a descriptor asks for a metric by what callers send.
     MetricIgnored,
 }
 
 impl WarningCode {
     /// All of them.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 17] = [
         Self::VariesAtWill,
         Self::LogGrows,
         Self::AlwaysDenied,
@@ -174,6 +179,8 @@ impl WarningCode {
         Self::OpenDoor,
         Self::NoTenants,
         Self::NoLimits,
+        Self::NeedsRedis,
+        Self::CountsApart,
         Self::MetricIgnored,
     ];
 
@@ -194,6 +201,8 @@ impl WarningCode {
             Self::OpenDoor => "open-door",
             Self::NoTenants => "no-tenants",
             Self::NoLimits => "no-limits",
+            Self::NeedsRedis => "needs-redis",
+            Self::CountsApart => "counts-apart",
             Self::MetricIgnored => "metric-ignored",
         }
     }
@@ -290,7 +299,7 @@ impl<'t> Source<'t> {
     fn snippet(&self, span: Span) -> Option<String> {
         const SHOWN: usize = 96;
         let line = self.line(span.line).filter(|line| line.len() <= SNIPPET_LINE_BYTES_MAX)?;
-        let line: Vec<char> = without_passwords(line).chars().collect();
+        let line: Vec<char> = starred(line).chars().collect();
         // A line too long to show is cut around the place that is meant.
         let column = (span.column.saturating_sub(1) as usize).min(line.len());
         let first = if line.len() > SHOWN { column.saturating_sub(SHOWN / 3) } else { 0 };
@@ -326,23 +335,43 @@ fn escaped(letter: char) -> impl Iterator<Item = char> {
     escape.into_iter().flatten().chain(plain)
 }
 
-/// The line with what stands before the `@` of a URL starred out, letter for letter.
-fn without_passwords(line: &str) -> String {
-    let mut shown = String::with_capacity(line.len());
-    let mut rest = line;
+/// The text with `mask` of what stands before the `@` of a URL, and of what is behind `pass=` or
+/// `password=`: to the last `@` there is, and to the next space or quote, since a password that is not
+/// encoded as it should be may hold anything.
+fn masked(text: &str, mask: impl Fn(&str) -> String) -> String {
+    let mut shown = String::with_capacity(text.len());
+    let mut rest = text;
     while let Some(scheme) = rest.find("://") {
         let (before, after) = rest.split_at(scheme + 3);
-        let end = after.find([' ', '/', '"', '\'', ',', ']', '}']).unwrap_or(after.len());
+        let end = after.find("://").unwrap_or(after.len());
         let user = after[..end].rfind('@').unwrap_or(0);
         shown.push_str(before);
-        shown.extend(after[..user].chars().map(|_| '*'));
+        if user > 0 {
+            shown += &mask(&after[..user]);
+        }
         rest = &after[user..];
     }
-    shown + rest
+    let text = shown + rest;
+    let starts = ["pass=", "password="].map(|word| text.find(word).map(|at| at + word.len()));
+    let Some(start) = starts.into_iter().flatten().min() else { return text };
+    let (before, after) = text.split_at(start);
+    let end = after.find([' ', '"', '\'']).unwrap_or(after.len());
+    format!("{before}{}{}", mask(&after[..end]), &after[end..])
 }
 
-/// The user's text in quotes, escaped, and cut if it is long.
+/// The text with its passwords starred out, letter for letter.
+fn starred(text: &str) -> String {
+    masked(text, |hidden| hidden.chars().map(|_| '*').collect())
+}
+
+/// The text without its passwords.
+pub(crate) fn without_passwords(text: &str) -> String {
+    masked(text, |_| "…".to_owned())
+}
+
+/// The user's text in quotes, escaped, without passwords, and cut if it is long.
 pub(crate) fn quoted(text: &str) -> String {
+    let text = without_passwords(text);
     match text.char_indices().nth(QUOTE_CHARACTERS_MAX) {
         Some((end, _)) => format!("{:?}…", &text[..end]),
         None => format!("{text:?}"),
@@ -375,6 +404,19 @@ impl Report {
         let mistake = Mistake { place: source.place(span), sentence, snippet };
         // The policy's own mistakes come before those of the files it names.
         self.mistakes.push((self.file + usize::from(source.secret), span, mistake));
+    }
+
+    /// A mistake whose line must not be shown.
+    pub(crate) fn unseen_mistake(
+        &mut self,
+        source: &Source<'_>,
+        span: Span,
+        sentence: impl Into<String>,
+    ) {
+        self.mistake(source, span, sentence);
+        if let Some((_, _, mistake)) = self.mistakes.last_mut() {
+            mistake.snippet = None;
+        }
     }
 
     pub(crate) fn warning(

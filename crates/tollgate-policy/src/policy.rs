@@ -27,7 +27,7 @@ pub struct Policy {
     attributes: Attributes,
     compiled: Compiled,
     tenants: Option<Lookup>,
-    /// If some limit counts by it.
+    /// If some limit counts or is split by it.
     client_ip: Option<AttributeId>,
     warnings: Vec<Warning>,
 }
@@ -70,10 +70,9 @@ impl Policy {
         let Parts { document, attributes, compiled, tenants } =
             parts.expect("a policy without mistakes has all its parts");
         let is_counted = |rule: &Rule| {
-            rule.per()
-                .iter()
-                .flat_map(super::rule::Per::sources)
-                .any(|source| source.name() == "client_ip")
+            let sources = rule.per().iter().flat_map(super::rule::Per::sources);
+            let by = rule.shards().map(crate::shards::Shards::by);
+            sources.chain(by).any(|source| source.name() == "client_ip")
         };
         let client_ip =
             attributes.find("client_ip").filter(|_| compiled.rules.iter().any(is_counted));
@@ -175,6 +174,9 @@ impl Policy {
             let charge = charges.last_mut().expect("one was just added");
             let is_counted = rule.values(asked, &mut charge.values).is_ok();
             if is_counted && told.is_some() {
+                if rule.is_sharded {
+                    self.compiled.enter_shard(charge, asked);
+                }
                 continue;
             }
             charges.pop();
@@ -350,8 +352,14 @@ impl Policy {
             let bytes = value.bytes.map(<[u8]>::to_vec);
             ExplainedValue { attribute: source.name().to_owned(), bytes, secret: value.is_secret() }
         });
-        let limit = owner.limit(rule_index, rule, facts);
-        Ok(Standing::Applies { limit, values: explained.collect(), cost })
+        let values = explained.collect();
+        let whole = owner.limit(rule_index, rule, facts);
+        let Some(shards) = rule.shards() else {
+            return Ok(Standing::Applies { limit: whole, values, shard: None, cost });
+        };
+        let number = shards.number(asked);
+        let limit = self.compiled.share(whole, shards, number);
+        Ok(Standing::Applies { limit, values, shard: Some(number), cost })
     }
 
     fn why_no_cost(&self, rule: &Rule, facts: &Facts<'_>) -> String {
@@ -431,6 +439,8 @@ pub enum Standing {
         limit: usize,
         /// Whom it is counted for.
         values: Vec<ExplainedValue>,
+        /// On which of its shards, if it is split.
+        shard: Option<u8>,
         /// What the request costs.
         cost: Cost,
     },

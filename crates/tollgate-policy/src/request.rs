@@ -101,9 +101,11 @@ pub struct Charge<'p, 'r> {
     pub rule: &'p Rule,
     /// Which of [`Policy::rules`](crate::Policy::rules) that is.
     pub rule_index: usize,
-    /// How much is allowed: which of [`Policy::limits`](crate::Policy::limits).
+    /// How much is allowed: which of [`Policy::limits`](crate::Policy::limits); of a limit that is
+    /// split, a share.
     pub limit: usize,
-    /// Whom it is counted for, in the order of [`Rule::per`].
+    /// Whom it is counted for, in the order of [`Rule::per`], and behind that the shard, if the limit
+    /// is split.
     pub values: Values<'r>,
     /// What the request costs under this limit.
     pub cost: Cost,

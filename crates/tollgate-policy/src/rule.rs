@@ -9,6 +9,7 @@ use crate::attribute::{AttributeId, Facts};
 use crate::mistake::Place;
 use crate::request::{End, Missing, Values};
 use crate::select::Select;
+use crate::shards::Shards;
 
 /// One thing that is counted: a limit, or one of the several rates of a limit.
 ///
@@ -27,8 +28,11 @@ pub struct Rule {
     pub(crate) mode: Mode,
     pub(crate) on_store_failure: OnStoreFailure,
     pub(crate) count_denied: bool,
+    pub(crate) sync: SyncMode,
     /// Whether the cost is not the caller's.
     pub(crate) has_own_cost: bool,
+    /// Whether it is split, as the details say.
+    pub(crate) is_sharded: bool,
 }
 
 const _: () = assert!(size_of::<Rule>() == 64);
@@ -38,6 +42,7 @@ const _: () = assert!(size_of::<Rule>() == 64);
 pub(crate) struct Details {
     pub(crate) place: Place,
     pub(crate) cost: CostOf,
+    pub(crate) shards: Option<Shards>,
 }
 
 impl Rule {
@@ -72,6 +77,17 @@ impl Rule {
         self.on_store_failure
     }
 
+    /// How nodes that share a store agree.
+    pub fn sync(&self) -> SyncMode {
+        self.sync
+    }
+
+    /// How it is split over several keys, if it is. Then every charge has one more value than
+    /// [`per`](Self::per) has entries: the shard.
+    pub fn shards(&self) -> Option<&Shards> {
+        self.details.shards.as_ref()
+    }
+
     /// What it counts by, in order; empty for one count over everybody.
     pub fn per(&self) -> &[Per] {
         &self.per
@@ -84,7 +100,8 @@ impl Rule {
 
     /// Which of [`Policy::limits`](crate::Policy::limits) it may put to a request, in order, each
     /// once: one, or several if it goes by tier or by the value of an attribute. Overrides of
-    /// single tenants are not among them.
+    /// single tenants are not among them. Of a limit that is split they are the wholes, of which
+    /// charges name a share.
     pub fn limits(&self) -> Vec<usize> {
         let mut limits: Vec<usize> =
             self.limit.amounts().into_iter().map(|limit| limit as usize).collect();
@@ -173,6 +190,32 @@ impl fmt::Display for OnStoreFailure {
     }
 }
 
+/// How the nodes that share a store agree on a limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum SyncMode {
+    /// Every request is decided at the store.
+    #[default]
+    Strict,
+    /// A node takes a batch of units from the store and spends it by itself.
+    Leased,
+}
+
+impl SyncMode {
+    /// Its name in a policy.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Strict => "strict",
+            Self::Leased => "leased",
+        }
+    }
+}
+
+impl fmt::Display for SyncMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
 /// One thing a limit counts by: an attribute, or the first of several that is there.
 #[derive(Clone, Debug)]
 pub struct Per {
@@ -201,7 +244,7 @@ impl Per {
     }
 }
 
-/// An attribute that a limit may count by.
+/// An attribute that a limit may count or be split by.
 #[derive(Clone, Debug)]
 pub struct Source {
     pub(crate) name: Arc<str>,
@@ -238,7 +281,7 @@ impl<'r> Asked<'_, 'r> {
     }
 
     #[inline]
-    fn value(&self, id: AttributeId) -> Option<&'r [u8]> {
+    pub(crate) fn value(&self, id: AttributeId) -> Option<&'r [u8]> {
         match self.address {
             Some((address, text)) if address == id => Some(text),
             _ => self.facts.value(id),

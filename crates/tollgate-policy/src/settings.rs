@@ -1,13 +1,15 @@
 //! The part of a policy that is about the process rather than about requests.
 
+use std::fmt;
 use std::net::SocketAddr;
 
 use tollgate_core::Micros;
 
 use crate::address::Cidr;
+use crate::mistake::without_passwords;
 
 /// Where to listen, what to stand in front of, where to keep states, and what to tell clients.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[non_exhaustive]
 pub struct Settings {
     /// `listen`.
@@ -16,6 +18,8 @@ pub struct Settings {
     pub upstream: Option<String>,
     /// `store`.
     pub store: Store,
+    /// `nodes`: how many nodes share the limits; those that were last seen if it does not say.
+    pub nodes: Option<u32>,
     /// `client_ip`.
     pub client_ip: ClientIp,
     /// `paths`.
@@ -34,12 +38,30 @@ impl Default for Settings {
             listen: Listen::default(),
             upstream: None,
             store: Store::default(),
+            nodes: None,
             client_ip: ClientIp::default(),
             paths: Paths::default(),
             tenants: None,
             headers: vec![HeaderGeneration::Draft11, HeaderGeneration::XRateLimit],
             descriptors: None,
         }
+    }
+}
+
+impl fmt::Debug for Settings {
+    /// Without the passwords of URLs.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Settings")
+            .field("listen", &self.listen)
+            .field("upstream", &self.upstream.as_deref().map(without_passwords))
+            .field("store", &self.store)
+            .field("nodes", &self.nodes)
+            .field("client_ip", &self.client_ip)
+            .field("paths", &self.paths)
+            .field("tenants", &self.tenants)
+            .field("headers", &self.headers)
+            .field("descriptors", &self.descriptors)
+            .finish()
     }
 }
 
@@ -137,9 +159,9 @@ impl RedisStore {
 }
 
 /// How the servers of a Redis store are found; each is a `redis` or `rediss` URL.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub enum RedisServers {
-    /// One server.
+    /// One server; also as a `redis+unix` or `unix` URL.
     Single(String),
     /// Some nodes of a Cluster.
     Cluster(Vec<String>),
@@ -147,9 +169,27 @@ pub enum RedisServers {
     Sentinel {
         /// Its name.
         master: String,
-        /// The Sentinels.
+        /// The Sentinels, by URLs whose user, password and database are the master's.
         nodes: Vec<String>,
     },
+}
+
+impl fmt::Debug for RedisServers {
+    /// Without passwords.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = |urls: &[String]| -> Vec<String> {
+            urls.iter().map(|url| without_passwords(url)).collect()
+        };
+        match self {
+            Self::Single(url) => f.debug_tuple("Single").field(&without_passwords(url)).finish(),
+            Self::Cluster(nodes) => f.debug_tuple("Cluster").field(&shown(nodes)).finish(),
+            Self::Sentinel { master, nodes } => f
+                .debug_struct("Sentinel")
+                .field("master", master)
+                .field("nodes", &shown(nodes))
+                .finish(),
+        }
+    }
 }
 
 /// How a client's address is found and counted.

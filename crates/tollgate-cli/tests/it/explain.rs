@@ -345,3 +345,32 @@ fn what_cannot_be_asked_is_a_mistake_in_usage() {
         check(&["-c", &policy, "--cost", cost], "is not a whole number");
     }
 }
+
+#[test]
+fn a_limit_that_is_leased_or_split_is_told_to_be() {
+    let policy = "\
+store: redis://127.0.0.1:6379
+limits:
+  - name: everyone
+    rate: 1005/second
+    algorithm: token_bucket
+    burst: 25
+    sync: leased
+    shards: { count: 10, by: client_ip }
+";
+    assert_eq!(
+        explained_by(policy, &["client_ip=203.0.113.7"]),
+        "\
+everyone  101/second, 3 at once, token_bucket, leased, shard 2 of 10 by client_ip
+          key everyone:%s2
+          allowed, 2 of 3 left
+verdict: allowed
+"
+    );
+    let told = json_of(policy, &["client_ip=203.0.113.7"]);
+    let told = &told["limits"][0];
+    assert_eq!(
+        (&told["shard"], &told["sync"], &told["limit"]),
+        (&json!(2), &json!("leased"), &json!(3))
+    );
+}

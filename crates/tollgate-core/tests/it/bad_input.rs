@@ -338,6 +338,29 @@ fn what_is_missing_or_secret_or_from_elsewhere_is_another_value() {
 }
 
 #[test]
+fn every_shard_is_a_value_of_its_own_and_no_value_looks_like_one() {
+    let text = |value| Key { limit: "l", values: &[value] }.text(|_secret| 3);
+    assert_eq!(text(Value::shard(3)), "l:%s3");
+    assert_eq!(text(Value::shard(255)), "l:%s255");
+    let shards = (0..=u8::MAX).map(Value::shard);
+    let alike = (0..=u8::MAX).flat_map(|number| {
+        let shard = Value::shard(number);
+        [
+            Value { source: 0, ..shard },
+            Value { source: 254, ..shard },
+            Value { bytes: Some(b"3!"), ..shard },
+            Value { bytes: None, ..shard },
+        ]
+    });
+    let texts = [b"%s3".as_slice(), b"s3", b"3", b"%"].map(Value::new);
+    let values: HashSet<Value<'_>> = shards.chain(alike).chain(texts).collect();
+    let texts: HashSet<String> = values.iter().copied().map(text).collect();
+    assert_eq!(texts.len(), values.len());
+    let secret = text(Value { shown: Shown::AsHash, ..Value::shard(3) });
+    assert!(!texts.contains(&secret), "{secret}");
+}
+
+#[test]
 fn every_byte_has_one_way_to_be_written_in_a_key() {
     let texts: HashSet<String> = (0..=u8::MAX).map(|byte| key_text("bytes", &[&[byte]])).collect();
     assert_eq!(texts.len(), 256);

@@ -57,6 +57,18 @@ struct Change<'c> {
 
 type Wrong = Vec<(Span, String)>;
 
+/// The number of a limit, once it has its shares if it is split. What is wrong is told where the
+/// override is, not where the shards are.
+fn divided(
+    compiler: &mut Compiler<'_, '_>,
+    draft: &LimitDraft,
+    made: Limit,
+    rate: Option<Quota>,
+    size: u32,
+) -> Result<u32, String> {
+    compiler.limits.divide(draft, made, rate, size).map_err(|(_, sentence)| sentence)
+}
+
 impl Change<'_> {
     fn set(
         &self,
@@ -104,7 +116,7 @@ impl Change<'_> {
                 };
                 let made = Limit::concurrency(slots, draft.tuning.lease.value);
                 let made = made.map_err(|_| too_many_slots(slots))?;
-                let limit = compiler.limits.intern(made, None);
+                let limit = divided(compiler, draft, made, None, slots)?;
                 Ok(vec![Changed { rule: rules.start as u32, limit }])
             }
             HowMuch::Rates(rates) => {
@@ -153,8 +165,9 @@ impl Change<'_> {
                 (None, Some(size)) => Some(self.value(compiler, size_name(algorithm), size)?),
                 (None, None) => None,
             };
+            let size = size.unwrap_or(quota.count());
             let limit = make(draft, quota, size).map_err(|error| error.to_string())?;
-            made.push(compiler.limits.intern(limit, Some(quota)));
+            made.push(divided(compiler, draft, limit, Some(quota), size)?);
         }
         Ok(made)
     }

@@ -7,13 +7,15 @@ use tollgate_core::{Algorithm, Align, Cost, Micros, Quota, QuotaError};
 use super::amount::{Amount, At, BY_FIELDS};
 use super::{Decoder, Fields};
 use crate::attribute::AttributeId;
-use crate::bounds::{FIRST_MAX, NAME_BYTES_MAX, PER_MAX, QUOTE_CHARACTERS_MAX, RATES_MAX};
+use crate::bounds::{
+    FIRST_MAX, NAME_BYTES_MAX, PER_MAX, QUOTE_CHARACTERS_MAX, RATES_MAX, SHARDS_RANGE,
+};
 use crate::condition::Condition;
 use crate::mistake::{Span, quoted};
-use crate::rule::{Mode, OnStoreFailure};
+use crate::rule::{Mode, OnStoreFailure, SyncMode};
 use crate::yaml::{Kind, Node, Word};
 
-pub(super) const LIMIT_FIELDS: [&str; 15] = [
+pub(super) const LIMIT_FIELDS: [&str; 17] = [
     "name",
     "when",
     "per",
@@ -29,8 +31,11 @@ pub(super) const LIMIT_FIELDS: [&str; 15] = [
     "mode",
     "on_store_failure",
     "count_denied",
+    "sync",
+    "shards",
 ];
 pub(super) const FIRST_FIELDS: [&str; 1] = ["first"];
+pub(super) const SHARDS_FIELDS: [&str; 2] = ["count", "by"];
 pub(super) const COST_FIELDS: [&str; 1] = ["attribute"];
 
 /// How long a slot is held by somebody who died, unless the policy says otherwise.
@@ -50,6 +55,10 @@ pub(crate) struct LimitDraft {
     pub(crate) mode: Mode,
     pub(crate) on_store_failure: OnStoreFailure,
     pub(crate) count_denied: bool,
+    pub(crate) sync: SyncMode,
+    /// Where it says how nodes agree, or is to say.
+    pub(crate) sync_span: Span,
+    pub(crate) shards: Option<ShardsDraft>,
 }
 
 impl LimitDraft {
@@ -57,6 +66,15 @@ impl LimitDraft {
     pub(crate) fn owner(&self) -> String {
         format!("limit {:?}", self.name.text)
     }
+}
+
+/// How a limit is split.
+#[derive(Debug)]
+pub(crate) struct ShardsDraft {
+    /// Where it says so.
+    pub(crate) span: Span,
+    pub(crate) count: At<u16>,
+    pub(crate) by: AttributeId,
 }
 
 /// How much a limit allows.
@@ -113,10 +131,15 @@ impl Decoder<'_, '_, '_> {
         let mode = self.mode(&fields, &owner);
         let on_store_failure = self.on_store_failure(&fields, &owner);
         let count_denied = self.switch(&fields, &owner, "count_denied");
+        let sync = self.sync(&fields, &owner);
+        let shards = self.shards(&fields, &owner, per.as_deref().unwrap_or_default());
         let cost = self.cost(&fields, &owner);
         let tuning = self.tuning(&fields, &owner, how_much.as_ref());
         let algorithm = algorithm?;
         self.check_fit(&fields, &owner, algorithm, count_denied.unwrap_or(false));
+        if sync == Some(SyncMode::Leased) {
+            self.check_lease(&fields, &owner, algorithm, count_denied.unwrap_or(false));
+        }
         Some(LimitDraft {
             name: name?,
             when: when.unwrap_or_default(),
@@ -128,6 +151,9 @@ impl Decoder<'_, '_, '_> {
             mode: mode?,
             on_store_failure: on_store_failure?,
             count_denied: count_denied?,
+            sync: sync?,
+            sync_span: fields.span("sync"),
+            shards: shards?,
         })
     }
 
@@ -405,6 +431,76 @@ impl Decoder<'_, '_, '_> {
         }
     }
 
+    fn sync(&mut self, fields: &Fields<'_>, owner: &str) -> Option<SyncMode> {
+        let words = [("strict", SyncMode::Strict), ("leased", SyncMode::Leased)];
+        match fields.get("sync") {
+            Some(node) => self.one_of(node, owner, "sync", &words),
+            None => Some(SyncMode::default()),
+        }
+    }
+
+    /// What is taken ahead must still be worth the same when it is spent, and must be asked for.
+    fn check_lease(
+        &mut self,
+        fields: &Fields<'_>,
+        owner: &str,
+        algorithm: Algorithm,
+        count_denied: bool,
+    ) {
+        let span = fields.span("sync");
+        if !matches!(algorithm, Algorithm::TokenBucket | Algorithm::FixedWindow) {
+            let sentence = format!(
+                "sync: leased does not go with {algorithm}; write algorithm: token_bucket or \
+                 fixed_window, or sync: strict"
+            );
+            self.mistake(span, owner, sentence);
+        } else if count_denied {
+            let sentence = "sync: leased does not go with count_denied, because the store does not \
+                            hear of what a node denies; write sync: strict";
+            self.mistake(span, owner, sentence);
+        }
+    }
+
+    /// The inner `None` if the limit is not split, the outer if that cannot be read.
+    fn shards(
+        &mut self,
+        fields: &Fields<'_>,
+        owner: &str,
+        per: &[(Span, Vec<AttributeId>)],
+    ) -> Option<Option<ShardsDraft>> {
+        let Some(node) = fields.get("shards") else { return Some(None) };
+        let inner = self.fields(node, owner, &SHARDS_FIELDS)?;
+        let count = self.required(&inner, owner, "count", "10");
+        let by = self.required(&inner, owner, "by", "client_ip");
+        let count = count.and_then(|node| self.shard_count(node, owner));
+        let by_node = by?;
+        let by = self.attribute(by_node, owner, "by")?;
+        if per.iter().any(|(_, sources)| sources.contains(&by)) {
+            let name = self.attributes.name(by);
+            let sentence = format!(
+                "shards go by {name}, and so does per: each count would be on one shard and have \
+                 its share only; name another attribute"
+            );
+            self.mistake(by_node.span, owner, sentence);
+            return None;
+        }
+        Some(Some(ShardsDraft { span: fields.span("shards"), count: count?, by }))
+    }
+
+    fn shard_count(&mut self, node: &Node, owner: &str) -> Option<At<u16>> {
+        let text = self.text(node, owner, "count")?;
+        let (least, most) = (SHARDS_RANGE.start(), SHARDS_RANGE.end());
+        let count = text.parse::<Cost>().ok().map(Cost::units);
+        if count.is_none_or(|count| !SHARDS_RANGE.contains(&count)) {
+            let text = quoted(text);
+            let sentence =
+                format!("count {text} of shards is not a whole number from {least} to {most}");
+            self.mistake(node.span, owner, sentence);
+            return None;
+        }
+        count.map(|count| At { value: count as u16, span: node.span })
+    }
+
     fn switch(&mut self, fields: &Fields<'_>, owner: &str, field: &str) -> Option<bool> {
         match fields.get(field) {
             Some(node) => self.one_of(node, owner, field, &[("true", true), ("false", false)]),
@@ -464,6 +560,11 @@ impl Decoder<'_, '_, '_> {
             let sentence =
                 format!("{field} means nothing to {algorithm}; it is for {}", names.join(", "));
             self.mistake(fields.span(field), owner, sentence);
+        }
+        if fields.has("shards") && algorithm == LeakyBucket {
+            let sentence = "a leaky_bucket cannot be split, because each of several queues would let \
+                            a request go on at the same time; take token_bucket";
+            self.mistake(fields.span("shards"), owner, sentence);
         }
     }
 }

@@ -2,19 +2,21 @@
 
 use std::net::SocketAddr;
 
-use tollgate_core::Micros;
+use tollgate_core::{Cost, Micros};
 
 use super::limit::time_in_full;
 use super::{Decoder, Document, Fields, TenantsDraft, is_token};
 use crate::address::Cidr;
 use crate::bounds::{
-    IPV6_PREFIX_RANGE, MEMORY_BYTES_MIN, NAME_BYTES_MAX, STORE_TIMEOUT_MICROS_MAX, TENANT_BYTES_MAX,
+    IPV6_PREFIX_RANGE, MEMORY_BYTES_MIN, NAME_BYTES_MAX, NODES_MAX, REDIS_SERVERS_MAX,
+    STORE_TIMEOUT_MICROS_RANGE, TENANT_BYTES_MAX,
 };
 use crate::mistake::{Span, WarningCode, quoted};
+use crate::server_url::{self, Names};
 use crate::settings::{
     Charging, ClientIp, DescriptorSettings, EncodedSlash, HeaderGeneration, Likeness, Listen,
-    Listener, MemoryStore, Paths, RedisServers, RedisStore, ResponseHeaders, Store, Tenants, Tls,
-    Unknown,
+    Listener, MemoryStore, Paths, RedisServers, RedisStore, ResponseHeaders, Settings, Store,
+    Tenants, Tls, Unknown,
 };
 use crate::suggest::closest;
 use crate::yaml::{Kind, Node, Word};
@@ -51,6 +53,10 @@ impl Decoder<'_, '_, '_> {
         if let Some(store) = fields.get("store").and_then(|node| self.store(node)) {
             document.settings.store = store;
         }
+        if let Some(node) = fields.get("nodes") {
+            document.settings.nodes = self.nodes(node);
+            self.check_nodes(fields.span("nodes"), &document.settings);
+        }
         if let Some(node) = fields.get("client_ip") {
             document.settings.client_ip = self.client_ip(node);
         }
@@ -70,6 +76,29 @@ impl Decoder<'_, '_, '_> {
             document.settings.descriptors = self.descriptors(node);
         }
         self.check_gateway(fields, &document.settings.listen);
+    }
+
+    /// How many nodes share the limits.
+    fn nodes(&mut self, node: &Node) -> Option<u32> {
+        let text = self.text(node, "", "nodes")?;
+        let nodes = text.parse::<Cost>().ok().map(Cost::units);
+        let nodes = nodes.filter(|nodes| (1..=NODES_MAX).contains(nodes));
+        if nodes.is_none() {
+            let text = quoted(text);
+            let sentence = format!("nodes {text} is not a whole number from 1 to {NODES_MAX}");
+            self.mistake(node.span, "", sentence);
+        }
+        nodes
+    }
+
+    fn check_nodes(&mut self, span: Span, settings: &Settings) {
+        if let (Store::Memory(_), Some(nodes @ 2..)) = (&settings.store, settings.nodes) {
+            let sentence = format!(
+                "each of the {nodes} nodes counts in its own memory, so together they allow {nodes} \
+                 times every limit; let them share a store, as in store: redis://127.0.0.1:6379"
+            );
+            self.warning(span, WarningCode::CountsApart, sentence);
+        }
     }
 
     fn check_gateway(&mut self, fields: &Fields<'_>, listen: &Listen) {
@@ -204,11 +233,9 @@ impl Decoder<'_, '_, '_> {
 
     fn upstream(&mut self, node: &Node) -> Option<String> {
         let text = self.text(node, "", "upstream")?;
-        if !is_url(text, &["http", "https"]) {
-            let text = quoted_url(text);
-            let sentence =
-                format!("upstream {text} is not a URL; write for example http://127.0.0.1:3000");
-            self.mistake(node.span, "", sentence);
+        if !is_web_url(text) {
+            let advice = "is not a URL; write for example http://127.0.0.1:3000";
+            self.url_mistake(node, "", "upstream", text, advice);
             return None;
         }
         Some(text.to_owned())
@@ -218,13 +245,14 @@ impl Decoder<'_, '_, '_> {
         if !matches!(node.kind, Kind::Map(_)) {
             return match self.text(node, "", "store")? {
                 "memory" => Some(Store::Memory(MemoryStore::default())),
-                text if is_url(text, &["redis", "rediss"]) => {
-                    Some(Store::Redis(RedisStore::at(RedisServers::Single(text.to_owned()))))
+                text if text.contains("://") => {
+                    let url = self.redis_url(node, "", "store", Names::Server)?;
+                    Some(Store::Redis(RedisStore::at(RedisServers::Single(url))))
                 }
                 text => {
-                    let text = quoted_url(text);
-                    let advice = "write memory, redis://host:6379 or rediss://host:6379";
-                    self.mistake(node.span, "", format!("store {text} is not a store; {advice}"));
+                    let advice =
+                        "is not a store; write memory or for example redis://127.0.0.1:6379";
+                    self.url_mistake(node, "", "store", text, advice);
                     None
                 }
             };
@@ -274,9 +302,11 @@ impl Decoder<'_, '_, '_> {
         let timeout = fields.get("timeout").and_then(|node| self.store_timeout(node, owner));
         let prefix = fields.get("prefix").and_then(|node| self.key_prefix(node, owner));
         let servers = match (fields.get("url"), fields.get("cluster"), fields.get("sentinel")) {
-            (Some(url), None, None) => RedisServers::Single(self.redis_url(url, owner, "url")?),
+            (Some(url), None, None) => {
+                RedisServers::Single(self.redis_url(url, owner, "url", Names::Server)?)
+            }
             (None, Some(nodes), None) => {
-                RedisServers::Cluster(self.redis_urls(nodes, owner, "cluster")?)
+                RedisServers::Cluster(self.redis_urls(nodes, owner, "cluster", Names::Member)?)
             }
             (None, None, Some(sentinel)) => self.sentinel(sentinel)?,
             _ => {
@@ -294,8 +324,11 @@ impl Decoder<'_, '_, '_> {
 
     fn store_timeout(&mut self, node: &Node, owner: &str) -> Option<Micros> {
         let timeout = self.duration(node, owner, "timeout")?;
-        if timeout.is_zero() || timeout.as_micros() > STORE_TIMEOUT_MICROS_MAX {
-            self.mistake(node.span, owner, format!("a timeout of {timeout} is outside 1us to 60s"));
+        if !STORE_TIMEOUT_MICROS_RANGE.contains(&timeout.as_micros()) {
+            let (least, most) = STORE_TIMEOUT_MICROS_RANGE.into_inner();
+            let (least, most) = (Micros::new(least), Micros::new(most));
+            let sentence = format!("a timeout of {timeout} is outside {least} to {most}");
+            self.mistake(node.span, owner, sentence);
             return None;
         }
         Some(timeout)
@@ -314,26 +347,51 @@ impl Decoder<'_, '_, '_> {
         Some(text.to_owned())
     }
 
-    fn redis_url(&mut self, node: &Node, owner: &str, field: &str) -> Option<String> {
+    fn redis_url(&mut self, node: &Node, owner: &str, field: &str, names: Names) -> Option<String> {
         let text = self.text(node, owner, field)?;
-        if !is_url(text, &["redis", "rediss"]) {
-            let text = quoted_url(text);
-            let sentence =
-                format!("{field} {text} is not a URL; write for example redis://127.0.0.1:6379");
-            self.mistake(node.span, owner, sentence);
+        if let Err(wrong) = server_url::check(text, names) {
+            self.url_mistake(node, owner, field, text, wrong);
             return None;
         }
         Some(text.to_owned())
     }
 
-    fn redis_urls(&mut self, node: &Node, owner: &str, field: &str) -> Option<Vec<String>> {
+    fn redis_urls(
+        &mut self,
+        node: &Node,
+        owner: &str,
+        field: &str,
+        names: Names,
+    ) -> Option<Vec<String>> {
         let list = self.list(node, owner, field)?;
         if list.is_empty() {
             self.mistake(node.span, owner, format!("{field} names no server"));
             return None;
         }
-        let urls: Vec<_> = list.iter().map(|node| self.redis_url(node, owner, field)).collect();
+        if list.len() > REDIS_SERVERS_MAX {
+            let sentence = format!(
+                "{field} names {} servers; the most is {REDIS_SERVERS_MAX}, and a few are enough to \
+                 find the others by",
+                list.len()
+            );
+            self.mistake(node.span, owner, sentence);
+            return None;
+        }
+        let read = |node| self.redis_url(node, owner, field, names);
+        let urls: Vec<_> = list.iter().map(read).collect();
         urls.into_iter().collect()
+    }
+
+    /// A mistake about a URL: who logs in, and with what, is nobody's business.
+    fn url_mistake(&mut self, node: &Node, owner: &str, field: &str, text: &str, wrong: &str) {
+        let Some(shown) = server_url::hidden(text) else {
+            self.mistake(node.span, owner, format!("{field} {} {wrong}", quoted(text)));
+            return;
+        };
+        // What it logs in with cannot be told from the rest, so the line is not shown either.
+        let owner = if owner.is_empty() { String::new() } else { format!("{owner}: ") };
+        let sentence = format!("{owner}{field} {} {wrong}", quoted(&shown));
+        self.report.unseen_mistake(self.source, node.span, sentence);
     }
 
     fn sentinel(&mut self, node: &Node) -> Option<RedisServers> {
@@ -342,7 +400,7 @@ impl Decoder<'_, '_, '_> {
         let master = self.required(&fields, owner, "master", "limits");
         let nodes = self.required(&fields, owner, "nodes", "[redis://10.0.0.1:26379]");
         let master = self.master(master?, owner);
-        let nodes = self.redis_urls(nodes?, owner, "nodes");
+        let nodes = self.redis_urls(nodes?, owner, "nodes", Names::Sentinel);
         Some(RedisServers::Sentinel { master: master?, nodes: nodes? })
     }
 
@@ -351,6 +409,11 @@ impl Decoder<'_, '_, '_> {
         let text = self.text(node, owner, "master")?;
         if text.is_empty() {
             self.mistake(node.span, owner, "master is empty; write for example master: limits");
+            return None;
+        }
+        if text.contains("://") {
+            let wrong = "is a URL; write what the Sentinels call the master, for example limits";
+            self.url_mistake(node, owner, "master", text, wrong);
             return None;
         }
         Some(text.to_owned())
@@ -581,9 +644,9 @@ impl Decoder<'_, '_, '_> {
     }
 }
 
-/// Whether the text is a URL of one of the schemes with a host in it. Whoever dials it reads the
-/// rest; this is for slips of the pen.
-fn is_url(text: &str, schemes: &[&str]) -> bool {
+/// Whether the text is an `http` or `https` URL with a host in it. Whoever dials it reads the rest;
+/// this is for slips of the pen.
+fn is_web_url(text: &str) -> bool {
     let Some((scheme, rest)) = text.split_once("://") else { return false };
     let authority = rest.split(['/', '?', '#']).next().unwrap_or("");
     let host = authority.rsplit('@').next().unwrap_or("");
@@ -593,15 +656,7 @@ fn is_url(text: &str, schemes: &[&str]) -> bool {
         _ => (host, None),
     };
     let port_is_good = port.is_none_or(|port| port.parse::<u16>().is_ok_and(|port| port > 0));
-    schemes.contains(&scheme) && !name.is_empty() && port_is_good && is_visible
-}
-
-/// A URL for a message: who logs in, and with what, is nobody's business.
-fn quoted_url(text: &str) -> String {
-    match text.rsplit_once('@') {
-        Some((_, host)) => quoted(&format!("…@{host}")),
-        None => quoted(text),
-    }
+    matches!(scheme, "http" | "https") && !name.is_empty() && port_is_good && is_visible
 }
 
 /// Reads `512MiB`, `1GB`, or a plain number of bytes.

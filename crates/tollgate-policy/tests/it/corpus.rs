@@ -280,6 +280,17 @@ fn a_mistake_in_a_tenants_file_does_not_show_the_key() {
 }
 
 #[test]
+fn a_mistake_does_not_show_a_password() {
+    let files = files("refused");
+    let with_password: Vec<_> = files.iter().filter(|(_, text)| text.contains("s3")).collect();
+    assert!(with_password.len() > 8, "{}", with_password.len());
+    for (name, text) in with_password {
+        let mistakes = parse(name, text).unwrap_err().to_string();
+        assert!(!mistakes.contains("s3") && !mistakes.contains("cret"), "{mistakes}");
+    }
+}
+
+#[test]
 fn escapes_written_in_a_policy_do_not_reach_the_terminal() {
     let text =
         "limits:\n  - { name: \"\\e[31mred\\x07\", rate: \"\\e]0;title\\a\" , per: \"\\u202e\" }\n";

@@ -9,6 +9,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::Value;
+use tollgate_core::Micros;
 use tollgate_policy::{Mistakes, Policy, Warning, WarningCode, bounds, schema};
 
 use crate::{names, policy};
@@ -247,6 +248,9 @@ fn the_bounds_that_are_stated_are_those_in_force() {
         ("bytes of a limit's name", with_commas(bounds::NAME_BYTES_MAX)),
         ("entries of `per`", with_commas(bounds::PER_MAX)),
         ("attributes of `first`", with_commas(bounds::FIRST_MAX)),
+        ("shards of one limit", with_commas(*bounds::SHARDS_RANGE.end() as usize)),
+        ("nodes", with_commas(bounds::NODES_MAX as usize)),
+        ("servers of `cluster`, Sentinels", with_commas(bounds::REDIS_SERVERS_MAX)),
         ("bytes of an attribute's name", with_commas(bounds::ATTRIBUTE_BYTES_MAX)),
         ("bytes of a tenant's or tier's name", with_commas(bounds::TENANT_BYTES_MAX)),
         ("bytes of a path pattern", with_commas(bounds::PATTERN_BYTES_MAX)),
@@ -265,4 +269,9 @@ fn the_bounds_that_are_stated_are_those_in_force() {
     assert!(PAGE.contains(&format!("size, at least {least}MiB")), "{least}");
     let (from, to) = bounds::IPV6_PREFIX_RANGE.into_inner();
     assert!(PAGE.contains(&format!("number, {from} to {to}")), "{from} to {to}");
+    let (least, most) = bounds::SHARDS_RANGE.into_inner();
+    assert!(PAGE.contains(&format!("number, {least} to {most}")), "{least} to {most}");
+    let (least, most) = bounds::STORE_TIMEOUT_MICROS_RANGE.into_inner();
+    let (least, most) = (Micros::new(least), Micros::new(most));
+    assert!(PAGE.contains(&format!("time, {least} to {most}")), "{least} to {most}");
 }

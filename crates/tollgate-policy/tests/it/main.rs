@@ -8,6 +8,7 @@ mod index;
 mod matching;
 mod random;
 mod settings;
+mod shards;
 mod tenants;
 
 use tollgate_policy::{Admission, Missing, Mistakes, Policy, Request, Scratch};

@@ -610,7 +610,7 @@ fn reasons(policy: &Policy, attributes: &[(&str, &[u8])], missing: Missing) -> V
     explanations
         .map(|explanation| match explanation.standing {
             Standing::DoesNotApply(reason) => reason,
-            Standing::Applies { limit, values, cost } => {
+            Standing::Applies { limit, values, cost, .. } => {
                 let values = values.iter().map(|value| {
                     let bytes = value.bytes.as_deref().map(String::from_utf8_lossy);
                     format!("{}={}", value.attribute, bytes.unwrap_or("-".into()))

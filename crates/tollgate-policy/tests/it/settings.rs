@@ -3,7 +3,7 @@
 use tollgate_core::{Algorithm, Micros};
 use tollgate_policy::{
     Charging, EncodedSlash, HeaderGeneration, Likeness, Mode, OnStoreFailure, Paths, RedisServers,
-    ResponseHeaders, Settings, Store, Unknown,
+    RedisStore, ResponseHeaders, Settings, Store, SyncMode, Unknown,
 };
 
 use crate::{corpus, policy};
@@ -108,6 +108,60 @@ fn a_store_has_all_its_forms() {
     let nodes = vec!["redis://10.0.0.1:26379".to_owned()];
     let master = "limits".to_owned();
     assert_eq!(servers("store-redis-sentinel"), RedisServers::Sentinel { master, nodes });
+}
+
+fn redis(name: &str) -> RedisStore {
+    let Store::Redis(redis) = settings(name).store else { panic!("{name}") };
+    redis
+}
+
+#[test]
+fn a_server_is_found_by_host_or_by_socket() {
+    let single = |name: &str| match redis(name).servers {
+        RedisServers::Single(url) => url,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(single("store-redis-unix"), "redis+unix:///run/redis/redis.sock?db=1");
+    assert_eq!(
+        single("store-redis-unix-login"),
+        "unix:///run/redis.sock?db=0&user=tollgate&pass=s3cret"
+    );
+    assert_eq!(
+        single("store-redis-database"),
+        "rediss://tollgate:s3cret%2F@redis.example.com:6380/15"
+    );
+    let timeouts = ["store-redis-unix-login", "store-redis-database"].map(|it| redis(it).timeout);
+    assert_eq!(timeouts, [Micros::from_millis(1), Micros::from_secs(10)]);
+}
+
+#[test]
+fn no_password_is_shown_with_the_settings() {
+    for name in ["store-redis-unix-login", "store-redis-database", "store-redis-sentinel-login"] {
+        let policy = accepted(name);
+        for shown in [format!("{policy:?}"), format!("{:?}", policy.settings())] {
+            assert!(!shown.contains("s3cret"), "{shown}");
+        }
+    }
+    let upstream = policy("upstream: http://user:s3cret@host\nlimits: []");
+    let shown = format!("{:?}", upstream.settings());
+    assert!(shown.contains("http://…@host") && !shown.contains("s3cret"), "{shown}");
+}
+
+#[test]
+fn how_nodes_agree_and_how_many_there_are_is_what_the_policy_says() {
+    let policy = accepted("sync");
+    let sync: Vec<SyncMode> = policy.rules().iter().map(tollgate_policy::Rule::sync).collect();
+    assert_eq!(sync, [SyncMode::Leased, SyncMode::Leased, SyncMode::Strict, SyncMode::Strict]);
+    assert_eq!((settings("nodes").nodes, settings("minimal").nodes), (Some(3), None));
+    let shards = accepted("shards");
+    let split: Vec<Option<(u16, &str)>> = shards
+        .rules()
+        .iter()
+        .map(|rule| rule.shards().map(|shards| (shards.count(), shards.by().name())))
+        .collect();
+    assert_eq!(split[..2], [Some((10, "client_ip")); 2]);
+    assert_eq!(split[2..], [Some((256, "user")), Some((2, "user")), Some((5, "user"))]);
+    assert!(policy.rules().iter().all(|rule| rule.shards().is_none()));
 }
 
 #[test]
