@@ -212,6 +212,7 @@ struct Server {
     fleet: Arc<Shared>,
     status: Arc<Status>,
     inbox: mpsc::Receiver<Job>,
+    is_closed: bool,
     /// What came in last; empty between two steps.
     arrived: Vec<Job>,
     /// Not sent yet, oldest first.
@@ -251,6 +252,7 @@ impl Server {
             fleet,
             status,
             inbox,
+            is_closed: false,
             arrived: Vec::with_capacity(BATCH_MAX),
             waiting: VecDeque::new(),
             flights: Vec::new(),
@@ -264,18 +266,16 @@ impl Server {
     }
 
     async fn run(mut self) {
-        loop {
+        while !self.is_done() {
             self.launch();
             let due = self.breaker.due().filter(|_| self.look.is_none());
             tokio::select! {
                 biased;
                 (index, answers) = landed(&mut self.flights) => self.land(index, answers),
                 count = self.inbox.recv_many(&mut self.arrived, BATCH_MAX),
-                    if self.waiting.len() < QUEUE_MAX =>
+                    if !self.is_closed && self.waiting.len() < QUEUE_MAX =>
                 {
-                    if count == 0 {
-                        return self.wind_up().await;
-                    }
+                    self.is_closed = count == 0;
                     self.arrive();
                 }
                 () = self.alarm.as_mut(), if self.is_set => self.expire(clock::moment()),
@@ -287,20 +287,10 @@ impl Server {
         }
     }
 
-    /// Nobody can send any more, so what is on its way is all there is.
-    async fn wind_up(mut self) {
-        mem::take(&mut self.waiting).into_iter().for_each(|job| self.status.reject(job));
-        while !self.flights.is_empty() {
-            tokio::select! {
-                (index, answers) = landed(&mut self.flights) => self.land(index, answers),
-                () = self.alarm.as_mut(), if self.is_set => {
-                    self.expire(clock::moment());
-                    if !self.is_set {
-                        return;
-                    }
-                }
-            }
-        }
+    /// Whether nobody can send any more and nobody waits.
+    fn is_done(&self) -> bool {
+        let is_empty = || self.flights.iter().all(|flight| flight.deadline.is_none());
+        self.is_closed && self.waiting.is_empty() && is_empty()
     }
 
     fn arrive(&mut self) {

@@ -385,7 +385,8 @@ fn the_master_is_found_by_sentinels_and_found_again_after_a_failover() {
         });
         until_well(&fleet);
         sentinel.until_whole();
-        let promoted = sentinel.kill_master();
+        sentinel.kill_master();
+        let promoted = sentinel.master();
         eventually("the next master is used", || {
             let _ = wait(fleet.send(count(&fleet, "n", 1)));
             (health(&fleet).address == address(promoted)).then_some(())
