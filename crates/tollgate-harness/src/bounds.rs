@@ -22,6 +22,9 @@ pub(crate) const PORT_FIRST: u16 = 20_000;
 /// So many ports from [`PORT_FIRST`] on.
 pub(crate) const PORT_COUNT: u16 = 12_000;
 
+/// How long keys may take from one node of a Cluster to another.
+pub(crate) const MIGRATE_MILLIS_MAX: u32 = 5_000;
+
 /// What a proxy reads at once.
 pub(crate) const CHUNK_BYTES: usize = 16 * 1024;
 

@@ -5,8 +5,9 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -47,6 +48,7 @@ pub struct Server {
     port: u16,
     certificates: Option<Certificates>,
     process: Mutex<Process>,
+    is_stopped: AtomicBool,
     client: Mutex<Option<Client>>,
     // After the process: it may still write while it ends.
     folder: Folder,
@@ -129,8 +131,15 @@ impl Setup {
             fs::write(folder.0.join("users.acl"), users).expect("the folder is ours");
         }
         let process = Mutex::new(Process(self.spawn(&folder.0)));
-        let client = Mutex::new(None);
-        let server = Server { setup: self, port, certificates, process, client, folder };
+        let server = Server {
+            setup: self,
+            port,
+            certificates,
+            process,
+            is_stopped: AtomicBool::new(false),
+            client: Mutex::new(None),
+            folder,
+        };
         match server.until_it_answers() {
             Ok(()) => Some(server),
             Err(log) if log.contains("Address already in use") => None,
@@ -245,11 +254,11 @@ impl Server {
         self.info(field).expect("every server tells its version")
     }
 
-    /// One field of what `INFO` tells.
+    /// One field of what `INFO` tells; nothing if there is none, or no answer.
     pub fn info(&self, field: &str) -> Option<String> {
-        let text = self.command(&["INFO", "everything"]).text();
-        let lines = text.lines().filter_map(|line| line.split_once(':'));
-        lines.filter(|(name, _)| *name == field).map(|(_, value)| value.trim().to_owned()).next()
+        let text = self.try_command(&["INFO", "everything"]).ok()?.text();
+        let mut lines = text.lines().filter_map(|line| line.split_once(':'));
+        lines.find(|(name, _)| *name == field).map(|(_, value)| value.trim().to_owned())
     }
 
     /// Sends a command over a connection of the harness's own, and returns the answer.
@@ -258,8 +267,11 @@ impl Server {
         answer.unwrap_or_else(|error| panic!("the server does not answer: {error}"))
     }
 
-    /// The same, for a server that may be gone.
+    /// The same, for a server that may be gone. One that is stopped is not waited for.
     pub fn try_command<W: AsRef<[u8]>>(&self, words: &[W]) -> io::Result<Reply> {
+        if self.is_stopped.load(Ordering::SeqCst) {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
         let mut kept = self.client.lock().unwrap_or_else(PoisonError::into_inner);
         let mut client = match kept.take() {
             Some(client) => client,
@@ -288,6 +300,7 @@ impl Server {
 
     /// Stops the process where it is: connections still succeed, and nothing answers.
     pub fn stop(&self) {
+        self.is_stopped.store(true, Ordering::SeqCst);
         self.signal(Signal::STOP);
         let status = format!("/proc/{}/status", self.process_id());
         eventually("the process has stopped", || {
@@ -299,11 +312,13 @@ impl Server {
     /// Lets a stopped process go on.
     pub fn cont(&self) {
         self.signal(Signal::CONT);
+        self.is_stopped.store(false, Ordering::SeqCst);
     }
 
     /// Ends it at once, as a failed machine would.
     pub fn kill(&self) {
         self.process().end();
+        self.is_stopped.store(false, Ordering::SeqCst);
     }
 
     /// Starts it again after [`kill`](Self::kill), at the same port and in the same folder, and
@@ -338,6 +353,20 @@ impl Server {
             self.try_command(&["PING"]).ok().map(|_| Ok(()))
         })
     }
+}
+
+/// Starts several at once.
+pub(crate) fn start_all(setups: &[Setup]) -> Vec<Server> {
+    thread::scope(|scope| {
+        let start = |setup: &Setup| {
+            scope.spawn({
+                let setup = setup.clone();
+                || setup.start()
+            })
+        };
+        let started: Vec<_> = setups.iter().map(start).collect();
+        started.into_iter().map(|start| start.join().expect("it has said why not")).collect()
+    })
 }
 
 fn socket_in(folder: &Path) -> PathBuf {

@@ -3,7 +3,9 @@
 use std::io::ErrorKind;
 use std::time::Duration;
 
-use tollgate_harness::{Client, Flavour, Proxy, Reply, Server, Text, eventually, write_command};
+use tollgate_harness::{Client, Flavour, Proxy, Reply, Server, eventually, write_command};
+
+use crate::text;
 
 fn pair() -> (Server, Proxy, Client) {
     let server = Server::start(Flavour::Redis);
@@ -13,7 +15,7 @@ fn pair() -> (Server, Proxy, Client) {
 }
 
 fn pong() -> Reply {
-    Reply::Text(Text(b"PONG".to_vec()))
+    text("PONG")
 }
 
 fn send(client: &mut Client, words: &[&str]) {

@@ -1,17 +1,10 @@
 //! One server.
 
 use std::net::TcpStream;
-use std::path::PathBuf;
 
-use tollgate_harness::{Client, Flavour, Reply, Server, Setup, Text, eventually, write_command};
+use tollgate_harness::{Client, Flavour, Reply, Server, Setup, eventually, write_command};
 
-fn text(text: &str) -> Reply {
-    Reply::Text(Text(text.into()))
-}
-
-fn is_there(process_id: u32) -> bool {
-    PathBuf::from(format!("/proc/{process_id}")).exists()
-}
+use crate::{is_there, text};
 
 #[test]
 fn both_flavours_are_of_the_versions_that_the_docs_name() {
