@@ -84,6 +84,9 @@ pub(crate) const COMMANDS_READ: usize = 16 * 1024;
 /// long reply.
 pub(crate) const REPLIES_BYTES_MAX: usize = 64 * 1024;
 
+/// Questions of one connection that wait for the store before more commands are looked at.
+pub(crate) const QUESTIONS_MAX: usize = 1_024;
+
 /// How long a client may take to accept its replies.
 pub(crate) const REPLIES_MAX: Duration = Duration::from_secs(10);
 

@@ -11,25 +11,30 @@ use std::borrow::Cow;
 use http::StatusCode;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::json;
+use tollgate::Asked;
 use tollgate::envoy::{self, Descriptor, Override, Unit};
 
 use crate::gate::Gate;
 use crate::grpc::{Question, UNITS, Unread, unit_numbered};
 use crate::http::Object;
+use crate::http1::{self, Answer};
 
-/// Answers a call: the status, and a body of JSON.
-pub(crate) fn answer(body: &[u8], gate: &Gate) -> (StatusCode, Vec<u8>) {
+/// Answers a call.
+pub(crate) fn answer(body: &[u8], gate: &Gate) -> Asked<Answer> {
     match decide(body, gate) {
-        Ok(response) => {
+        Ok(response) => response.map(|response| {
             let status =
                 if response.is_over { StatusCode::TOO_MANY_REQUESTS } else { StatusCode::OK };
-            (status, written(&Response::from(&response)))
+            http1::json(status, written(&Response::from(&response)))
+        }),
+        Err(why) => {
+            let body = written(&json!({ "code": 3, "message": why }));
+            Asked::Ready(http1::json(StatusCode::BAD_REQUEST, body))
         }
-        Err(why) => (StatusCode::BAD_REQUEST, written(&json!({ "code": 3, "message": why }))),
     }
 }
 
-fn decide(body: &[u8], gate: &Gate) -> Result<envoy::Response, String> {
+fn decide(body: &[u8], gate: &Gate) -> Result<Asked<envoy::Response>, String> {
     let Object(request): Object<Request> =
         serde_json::from_slice(body).map_err(|error| error.to_string())?;
     let question = request.into_question().map_err(|unread| unread.to_string())?;
@@ -243,6 +248,7 @@ const fn is_zero(number: &u32) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use http_body_util::BodyExt;
     use serde_json::Value;
     use tollgate::Limiter;
 
@@ -254,14 +260,14 @@ mod tests {
         Gate::new(Limiter::from_yaml(limits).expect("a policy")).0
     }
 
-    fn check(body: &str, status: u16, expected: &Value) {
-        let (code, answer) = answer(body.as_bytes(), &gate());
-        let answer: Value = serde_json::from_slice(&answer).expect("JSON");
-        assert_eq!((code.as_u16(), &answer), (status, expected), "{body}");
+    async fn answered(body: &str) -> (u16, Value) {
+        let (head, body) = answer(body.as_bytes(), &gate()).await.into_parts();
+        let body = body.collect().await.expect("no errors").to_bytes();
+        (head.status.as_u16(), serde_json::from_slice(&body).expect("JSON"))
     }
 
-    #[test]
-    fn a_call_may_be_written_in_any_way_that_its_messages_can() {
+    #[tokio::test]
+    async fn a_call_may_be_written_in_any_way_that_its_messages_can() {
         let ok = json!({"overallCode": "OK", "statuses": [{"code": "OK"}]});
         let calls = [
             r#"{"domain": "a", "descriptors": [{"entries": [{"key": "b"}]}]}"#,
@@ -272,7 +278,7 @@ mod tests {
             r#"{"domain": "a", "descriptors": [{"is_negative_hits": false}]}"#,
         ];
         for call in calls {
-            check(call, 200, &ok);
+            assert_eq!(answered(call).await, (200, ok.clone()), "{call}");
         }
         for limit in [
             r#"{"requestsPerUnit": 9, "unit": "HOUR", "unitMultiplier": 2}"#,
@@ -285,8 +291,8 @@ mod tests {
         }
     }
 
-    #[test]
-    fn what_is_no_call_is_400_with_the_reason() {
+    #[tokio::test]
+    async fn what_is_no_call_is_400_with_the_reason() {
         for body in [
             "",
             "[]",
@@ -308,9 +314,8 @@ mod tests {
             r#"{"domain": "a", "descriptors": [{"limit": {"unit": "EON"}}]}"#,
             r#"{"domain": "a", "descriptors": [{"limit": {"requestsPerUnit": 3}}]}"#,
         ] {
-            let (code, answer) = answer(body.as_bytes(), &gate());
-            let answer: Value = serde_json::from_slice(&answer).expect("JSON");
-            assert_eq!((code.as_u16(), &answer["code"]), (400, &json!(3)), "{body}");
+            let (code, answer) = answered(body).await;
+            assert_eq!((code, &answer["code"]), (400, &json!(3)), "{body}");
             assert!(answer["message"].as_str().is_some_and(|why| !why.is_empty()), "{body}");
         }
     }

@@ -4,8 +4,8 @@
 //! go: no message is built on the way. Health and reflection are asked once in a while and go
 //! through tonic. Health is told to anybody; all else wants the door's token, if it has one.
 //!
-//! Nothing here waits for anything but the client, so a client's own deadline (`grpc-timeout`) is
-//! kept without being read.
+//! Nothing here waits for anything but the client and the store, which has a deadline of its own that
+//! is shorter than anybody's patience: a client's (`grpc-timeout`) is kept without being read.
 
 mod arriving;
 mod body;
@@ -29,6 +29,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
+use tollgate::Asked;
 
 use crate::connection::Visitor;
 use crate::door::Entrance;
@@ -135,8 +136,9 @@ async fn should_rate_limit(body: Incoming, gate: &Gate) -> Result<Bytes, Failure
         Failure::new(Code::DeadlineExceeded, "the message took too long to arrive")
     })??;
     let question = Question::read(message_of(&bytes)?)?;
-    let response = question.ask(&gate.limiter)?;
-    Ok(framed(&response))
+    // What is held while the answer is on its way is no more than its bytes.
+    let message: Asked<Bytes> = question.ask(&gate.limiter)?.map(|response| framed(&response));
+    Ok(message.await)
 }
 
 /// All bytes of a body: without a copy if they came in one piece, as they nearly always do.

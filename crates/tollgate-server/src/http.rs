@@ -11,6 +11,7 @@ use hyper::body::Incoming;
 use serde::Deserialize;
 use serde_json::json;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tollgate::Asked;
 
 use crate::connection::Visitor;
 use crate::envoy_json;
@@ -40,35 +41,27 @@ async fn answer(request: Request<Incoming>, visitor: Arc<Visitor>) -> Answer {
     let is_get = matches!(*request.method(), Method::GET | Method::HEAD);
     let gate = &visitor.gate;
     match path {
-        "/v1/check" if is_get => check::by_query(request.uri().query().unwrap_or_default(), gate),
+        "/v1/check" if is_get => {
+            check::by_query(request.uri().query().unwrap_or_default(), gate).await
+        }
         "/v1/check" if is_post => with_body(request, gate, |body| check::by_body(body, gate)).await,
         "/v1/check" => http1::wrong_method("GET, HEAD, POST"),
         "/v1/check/batch" if is_post => {
             with_body(request, gate, |body| check::batch(body, gate)).await
         }
         "/v1/release" if is_post => {
-            with_lease(request, gate, |lease| {
-                gate.leases.release(lease, &gate.limiter).then_some(json!({"released": true}))
-            })
-            .await
+            let release = |lease: &str| gate.leases.release(lease, &gate.limiter);
+            with_lease(request, gate, release, json!({"released": true})).await
         }
         "/v1/renew" if is_post => {
-            with_lease(request, gate, |lease| {
-                gate.leases.renew(lease, &gate.limiter).then_some(json!({"renewed": true}))
-            })
-            .await
+            let renew = |lease: &str| gate.leases.renew(lease, &gate.limiter);
+            with_lease(request, gate, renew, json!({"renewed": true})).await
         }
-        "/json" if is_post => {
-            with_body(request, gate, |body| {
-                let (status, answer) = envoy_json::answer(body, gate);
-                http1::json(status, answer)
-            })
-            .await
-        }
+        "/json" if is_post => with_body(request, gate, |body| envoy_json::answer(body, gate)).await,
         "/v1/check/batch" | "/v1/release" | "/v1/renew" | "/json" => http1::wrong_method("POST"),
         "/openapi.json" if is_get => http1::json(StatusCode::OK, OPENAPI),
         "/openapi.json" => http1::wrong_method("GET, HEAD"),
-        path if forward_auth::is_asked(path) => forward_auth::answer(&request, &visitor),
+        path if forward_auth::is_asked(path) => forward_auth::answer(&request, &visitor).await,
         _ => {
             let sentence = format!("there is no {path} here; /openapi.json lists what there is");
             http1::problem(StatusCode::NOT_FOUND, &sentence)
@@ -79,10 +72,10 @@ async fn answer(request: Request<Incoming>, visitor: Arc<Visitor>) -> Answer {
 async fn with_body(
     request: Request<Incoming>,
     gate: &Gate,
-    answer: impl FnOnce(&[u8]) -> Answer,
+    answer: impl FnOnce(&[u8]) -> Asked<Answer>,
 ) -> Answer {
     match http1::body(request, gate).await {
-        Ok(body) => answer(&body),
+        Ok(body) => answer(&body).await,
         Err(refusal) => refusal,
     }
 }
@@ -97,19 +90,20 @@ struct LeaseBody {
 async fn with_lease(
     request: Request<Incoming>,
     gate: &Gate,
-    act: impl FnOnce(&str) -> Option<serde_json::Value>,
+    act: impl FnOnce(&str) -> Asked<bool>,
+    done: serde_json::Value,
 ) -> Answer {
     with_body(request, gate, |body| match serde_json::from_slice::<Object<LeaseBody>>(body) {
-        Ok(Object(LeaseBody { lease })) => match act(&lease) {
-            Some(done) => http1::json(StatusCode::OK, done.to_string()),
-            None => {
+        Ok(Object(LeaseBody { lease })) => act(&lease).map(move |is_done| match is_done {
+            true => http1::json(StatusCode::OK, done.to_string()),
+            false => {
                 let sentence = "no such lease is held: it was released before, or has ended";
                 http1::problem(StatusCode::NOT_FOUND, sentence)
             }
-        },
+        }),
         Err(error) => {
             let sentence = format!("{error}; send for example {{\"lease\": \"…\"}}");
-            http1::problem(StatusCode::BAD_REQUEST, &sentence)
+            Asked::Ready(http1::problem(StatusCode::BAD_REQUEST, &sentence))
         }
     })
     .await

@@ -10,7 +10,7 @@ use std::collections::{BinaryHeap, HashMap};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Mutex, PoisonError};
 
-use tollgate::{Lease, Limiter, Timestamp};
+use tollgate::{Asked, Lease, Limiter, Timestamp};
 
 /// Ends of leases that are gone already and not worth a look.
 const ENDS_KEPT: usize = 1024;
@@ -56,18 +56,18 @@ impl Leases {
     }
 
     /// Gives the slots of a lease back; false if it is unknown, or has ended.
-    pub(crate) fn release(&self, name: &str, limiter: &Limiter) -> bool {
-        let Some(name) = read(name) else { return false };
+    pub(crate) fn release(&self, name: &str, limiter: &Limiter) -> Asked<bool> {
+        let Some(name) = read(name) else { return Asked::Ready(false) };
         let kept = self.held.lock().unwrap_or_else(PoisonError::into_inner).leases.remove(&name);
-        kept.is_some_and(|kept| limiter.release(kept.lease))
+        kept.map_or(Asked::Ready(false), |kept| limiter.release(kept.lease))
     }
 
     /// Starts a lease anew; false if it is unknown, or has ended.
-    pub(crate) fn renew(&self, name: &str, limiter: &Limiter) -> bool {
-        let Some(name) = read(name) else { return false };
+    pub(crate) fn renew(&self, name: &str, limiter: &Limiter) -> Asked<bool> {
+        let Some(name) = read(name) else { return Asked::Ready(false) };
         let now = limiter.now();
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(kept) = held.leases.get_mut(&name) else { return false };
+        let Some(kept) = held.leases.get_mut(&name) else { return Asked::Ready(false) };
         // If one of several slots has ended the others go on, and can still be released.
         kept.ends_at = now.plus(kept.lease.length());
         limiter.renew(&kept.lease)

@@ -1,7 +1,7 @@
 //! The Redis protocol: any Redis client in any language is an SDK.
 //!
 //! `session.rs` is the protocol; here is the connection around it. One read, one batch of decisions,
-//! one write. A connection that waits holds no buffers, so that thousands of idle ones cost little.
+//! one write. While answers are on their way to one connection, others are served. A connection that waits holds no buffers, so that thousands of idle ones cost little.
 
 mod check;
 mod command;
@@ -22,12 +22,13 @@ use std::task::Poll;
 use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::{Timeout, timeout};
-use tollgate::Limiter;
+use tollgate::{Limiter, Waiting};
 
+use crate::bounds::REPLIES_MAX;
 use crate::bounds::{COMMAND_MAX, COMMANDS_READ, FAREWELL_BYTES_MAX, FAREWELL_MAX};
-use crate::bounds::{REPLIES_BYTES_MAX, REPLIES_MAX};
 use crate::connection::Visitor;
 use crate::token::Token;
+use reply::Output;
 use session::{Desk, Flow, Session};
 
 /// Serves one connection until either side has had enough.
@@ -55,7 +56,8 @@ async fn converse<S>(
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let mut line = Line { stream, input: BytesMut::new(), output: Vec::new(), deadline: None };
+    let mut line =
+        Line { stream, input: BytesMut::new(), output: Output::default(), deadline: None };
     let id = CONNECTIONS.fetch_add(1, Ordering::Relaxed);
     let mut session = Session::new(id);
     let mut draining = pin!(draining);
@@ -90,7 +92,7 @@ where
 struct Line<S> {
     stream: S,
     input: BytesMut,
-    output: Vec<u8>,
+    output: Output,
     /// Ends when a command that has begun to arrive is late.
     deadline: Option<Pin<Box<Timeout<Pending<()>>>>>,
 }
@@ -119,7 +121,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Line<S> {
             if input.is_empty() {
                 // Idle connections are many, and each may be idle for hours.
                 *input = BytesMut::new();
-                *output = Vec::new();
+                output.free();
             } else {
                 let late = || Box::pin(timeout(COMMAND_MAX, pending()));
                 if deadline.get_or_insert_with(late).as_mut().poll(context).is_ready() {
@@ -136,13 +138,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Line<S> {
         if output.is_empty() {
             return Ok(());
         }
+        if !output.is_whole() {
+            // Boxed, so that a connection that waits for its client does not take the room for it.
+            Box::pin(output.complete()).await;
+        }
+        let replies = output.bytes();
         timeout(REPLIES_MAX, async {
-            stream.write_all(output).await?;
+            stream.write_all(replies).await?;
             stream.flush().await
         })
         .await??;
         output.clear();
-        output.shrink_to(REPLIES_BYTES_MAX);
         Ok(())
     }
 
@@ -165,12 +171,18 @@ pub fn conversation(limiter: &Limiter, token: Option<&str>, pieces: &[&[u8]]) ->
     let (throttles, token) = (Throttles::default(), token.and_then(Token::read).map(Arc::new));
     let desk = Desk { limiter, throttles: &throttles, token: token.as_ref() };
     let mut session = Session::new(1);
-    let (mut input, mut output, mut replies) = (BytesMut::new(), Vec::new(), Vec::new());
+    let (mut input, mut output, mut replies) = (BytesMut::new(), Output::default(), Vec::new());
     for piece in pieces {
         input.extend_from_slice(piece);
         loop {
             let flow = session.feed(&mut input, &mut output, &desk);
-            replies.append(&mut output);
+            output = Waiting::new(async move {
+                output.complete().await;
+                output
+            })
+            .wait();
+            replies.extend_from_slice(output.bytes());
+            output.clear();
             match flow {
                 Flow::More => break,
                 Flow::Again => {}
@@ -187,6 +199,7 @@ mod tests {
 
     use tokio::io::{DuplexStream, duplex};
 
+    use super::reply::{Protocol, Replies};
     use super::*;
 
     /// Serves one end of a pipe until it is over; nobody asks to stop.
@@ -248,13 +261,16 @@ mod tests {
         let mut line = Line {
             stream: ours,
             input: BytesMut::with_capacity(COMMANDS_READ),
-            output: Vec::with_capacity(REPLIES_BYTES_MAX),
+            output: Output::default(),
             deadline: None,
         };
+        Replies::new(&mut line.output, Protocol::default()).simple("OK");
+        line.output.clear();
+        assert_ne!(line.output.room(), 0);
         // Draining is looked at only when there is nothing to read.
         let received = line.receive(pin!(ready(()))).await;
         assert!(matches!(received, Ok(Received::Drain)));
-        assert_eq!((line.input.capacity(), line.output.capacity()), (0, 0));
+        assert_eq!((line.input.capacity(), line.output.room()), (0, 0));
         client.write_all(b"PI").await.expect("room");
         assert!(matches!(line.receive(pin!(ready(()))).await, Ok(Received::Bytes)));
         assert!(matches!(line.receive(pin!(ready(()))).await, Ok(Received::Drain)));

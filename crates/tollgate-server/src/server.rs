@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tollgate::envoy::Descriptors;
 use tollgate::snapshot::{Keeper, Restored};
-use tollgate::{Clock, Limiter, MemoryStore, Policy, Store};
+use tollgate::{Clock, Limiter, MemoryStore, Policy, Store, StoreSettings};
 
 use crate::bounds::{ACCEPT_PAUSE, BACKLOG_MAX, UNREADY_BEFORE_DRAIN};
 use crate::door::{self, Door, Entrance};
@@ -243,8 +243,9 @@ fn open_doors(policy: &Policy, path: &Path) -> Result<Vec<Open>, StartError> {
     door::opened_by(&policy.settings().listen).into_iter().map(open).collect()
 }
 
-fn store(policy: &Policy, path: &Path) -> Result<(Arc<MemoryStore>, Option<Keeper>), StartError> {
-    let Store::Memory(memory) = &policy.settings().store else {
+/// Where states are kept, and who saves them, if anybody does.
+fn store(policy: &Policy, path: &Path) -> Result<(Store, Option<Keeper>), StartError> {
+    let StoreSettings::Memory(memory) = &policy.settings().store else {
         return Err(StartError(
             "the policy asks for a Redis store, and this server counts in memory only; write \
              `store: memory`"
@@ -257,7 +258,7 @@ fn store(policy: &Policy, path: &Path) -> Result<(Arc<MemoryStore>, Option<Keepe
     let unreservable = |error: tollgate::Unreservable| StartError::new(&error);
     let Some(snapshot) = &memory.snapshot else {
         let store = MemoryStore::with_max_bytes(Clock::system(), max_bytes);
-        return Ok((Arc::new(store.map_err(unreservable)?), None));
+        return Ok((store.map_err(unreservable)?.into(), None));
     };
     let file = beside(path, snapshot);
     let (store, restored) =
@@ -277,7 +278,7 @@ fn store(policy: &Policy, path: &Path) -> Result<(Arc<MemoryStore>, Option<Keepe
     };
     let keeper = Keeper::start(Arc::clone(&store), file, SNAPSHOT_EVERY, report)
         .map_err(|error| StartError(format!("cannot start a thread: {error}")))?;
-    Ok((store, Some(keeper)))
+    Ok((store.into(), Some(keeper)))
 }
 
 /// Why a server could not start, as a sentence.

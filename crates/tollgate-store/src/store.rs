@@ -68,6 +68,16 @@ impl Claim {
 }
 
 impl Store {
+    /// The memory store, if it is that: what it alone can do, or does faster.
+    #[inline]
+    pub fn memory(&self) -> Option<&Arc<MemoryStore>> {
+        match self {
+            Self::Memory(store) => Some(store),
+            #[cfg(feature = "redis")]
+            Self::Redis(_) => None,
+        }
+    }
+
     /// Makes a limit known, so that it can be charged. Equal limits are one.
     pub fn enroll(&self, limit: Limit) -> Result<Enrolled, TooManyLimits> {
         match self {

@@ -18,7 +18,7 @@
 //!
 //! let anna = [Descriptor { entries: &[("user", "anna")], ..Descriptor::default() }];
 //! let call = Call { domain: "shop", descriptors: &anna, hits: 1 };
-//! let over = [(); 3].map(|()| limiter.rate_limit(&call).map(|response| response.is_over));
+//! let over = [(); 3].map(|()| limiter.rate_limit(&call).map(|asked| asked.wait().is_over));
 //! assert_eq!(over, [Ok(false), Ok(false), Ok(true)]);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -30,7 +30,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use tollgate_store::{Store, TooManyLimits};
+use tollgate_store::{Asked, TooManyLimits};
 
 pub use tollgate_policy::{Charging, DescriptorSettings, Descriptors, ResponseHeaders, Unit};
 
@@ -162,10 +162,9 @@ impl std::error::Error for CallError {}
 
 impl Limiter {
     /// Decides a call by the descriptors in force.
-    pub fn rate_limit(&self, call: &Call<'_>) -> Result<Response, CallError> {
+    pub fn rate_limit(&self, call: &Call<'_>) -> Result<Asked<Response>, CallError> {
         call.check()?;
-        let Store::Memory(store) = self.store();
-        Ok(self.envoy().decide(store, call))
+        Ok(self.envoy().decide(self.store(), call))
     }
 
     /// Puts other descriptors in force. Calls under way finish under those they began with; what

@@ -8,9 +8,9 @@ use arc_swap::{ArcSwap, Guard};
 use smallvec::SmallVec;
 use tollgate_core::{Key, Limit, Logged, Micros, Timestamp};
 use tollgate_policy::{Admission, Charges, Mistakes, Mode, OnStoreFailure, Policy, Request};
-use tollgate_policy::{Rule, Scratch, Store as StoreSettings};
+use tollgate_policy::{Rule, Scratch, Store as StoreSettings, SyncMode};
 use tollgate_store::bounds::MAX_BYTES_DEFAULT;
-use tollgate_store::{Asked, Charge, Claim, Clock, Enrolled, MemoryStore, OnFailure};
+use tollgate_store::{Answers, Asked, Charge, Claim, Clock, Enrolled, MemoryStore, OnFailure};
 use tollgate_store::{Store, Taken, TooManyLimits, Unreservable};
 
 use crate::envoy::Engine;
@@ -99,19 +99,26 @@ impl Limiter {
         if let Some(keys) = &mut keys {
             keys.clear();
         }
-        let mut taken = SmallVec::new();
+        let (mut taken, mut elsewhere) = (SmallVec::new(), None);
         let ruling = match &policy.policy.admit(request, &mut scratch) {
             Admission::Charges(charges) => {
                 if let Some(keys) = keys {
                     charges.iter().for_each(|charge| keys.push(&self.store, &key(charge)));
                 }
-                match &self.store {
-                    Store::Memory(store) => settle(store, &policy, charges, &mut taken),
+                match self.store.memory() {
+                    Some(store) => settle(store, &policy, charges, &mut taken),
+                    None => {
+                        elsewhere = Elsewhere::ask(&self.store, &policy, charges);
+                        Ruling::Allowed
+                    }
                 }
             }
             other => ruled_out(other),
         };
-        Asked::Ready(Verdict { ruling, taken, origin: None, policy })
+        match elsewhere {
+            None => Asked::Ready(Verdict { ruling, taken, origin: None, policy }),
+            Some(elsewhere) => elsewhere.verdict(policy),
+        }
     }
 
     /// The keys that the limits which apply to a request count under, as they may be shown: in the
@@ -149,18 +156,18 @@ impl Limiter {
     /// Gives back everything that a request was charged and time has not given back already. Nobody
     /// is told when that is done.
     pub fn refund(&self, verdict: Verdict) {
-        let origin = verdict.origin.as_ref();
-        for (place, entry) in verdict.taken.iter().enumerate() {
+        let Verdict { taken, origin, .. } = verdict;
+        for (place, entry) in taken.into_iter().enumerate() {
             if let Some(receipt) = entry.taken.receipt() {
                 // What is on its way gets there whether somebody waits for the answer or not.
-                drop(self.store.refund(&Claim::new(receipt, origin, place)));
+                drop(self.store.refund(&Claim::new(receipt, origin.as_ref(), place)));
             }
         }
     }
 
     /// Gives the slots of a lease back; false if all of them had come back by themselves.
     pub fn release(&self, lease: Lease) -> Asked<bool> {
-        every(lease.slots.iter().map(|slot| self.store.refund(slot)), |any, one| any | one)
+        every(lease.slots.into_iter().map(|slot| self.store.refund(&slot)), |any, one| any | one)
     }
 
     /// Starts a lease anew; false if one of its slots has come back by itself.
@@ -205,6 +212,41 @@ fn settle(
     ruling
 }
 
+/// What is asked of a store that is not in memory.
+struct Elsewhere {
+    asked: Asked<Answers>,
+    /// The rule and the limit of each charge.
+    charged: SmallVec<[(u32, u32); INLINE]>,
+}
+
+impl Elsewhere {
+    /// Nobody is asked if no limit applies.
+    fn ask(store: &Store, policy: &InForce, charges: &Charges<'_, '_>) -> Option<Self> {
+        let ask = |charge| asked(policy, charge);
+        let asked: SmallVec<[Charge<'_>; INLINE]> = charges.iter().map(ask).collect();
+        let charged = |charge: &tollgate_policy::Charge<'_, '_>| {
+            (charge.rule_index as u32, charge.limit as u32)
+        };
+        let charged = charges.iter().map(charged).collect();
+        (!asked.is_empty()).then(|| Self { asked: store.take(&asked), charged })
+    }
+
+    fn verdict(self, policy: Guard<Arc<InForce>>) -> Asked<Verdict> {
+        let Self { asked, charged } = self;
+        // A guard that is kept for long makes others slower.
+        let policy = Guard::into_inner(policy);
+        asked.map(move |answers| {
+            let (mut ruling, mut taken) = (Ruling::Allowed, SmallVec::new());
+            for (&(rule, limit), said) in charged.iter().zip(answers.taken()) {
+                ruling = ruled(ruling, &policy.policy.rules()[rule as usize], said);
+                taken.push(Entry { rule, limit, taken: *said });
+            }
+            let origin = answers.origin().cloned();
+            Verdict { ruling, taken, origin, policy: Guard::from_inner(policy) }
+        })
+    }
+}
+
 fn asked<'c>(policy: &'c InForce, charge: &'c tollgate_policy::Charge<'_, '_>) -> Charge<'c> {
     Charge {
         key: key(charge),
@@ -213,7 +255,7 @@ fn asked<'c>(policy: &'c InForce, charge: &'c tollgate_policy::Charge<'_, '_>) -
         mode: store_mode(charge.rule),
         count_denied: charge.rule.count_denied(),
         on_failure: on_failure(charge.rule.on_store_failure()),
-        is_leased: false,
+        is_leased: charge.rule.sync() == SyncMode::Leased,
     }
 }
 

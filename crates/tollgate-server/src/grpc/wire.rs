@@ -10,11 +10,11 @@ use std::borrow::Cow;
 use std::fmt;
 
 use smallvec::SmallVec;
-use tollgate::Limiter;
 use tollgate::bounds::{DESCRIPTORS_MAX, ENTRIES_MAX};
 use tollgate::envoy::{
     Call, CallError, CurrentLimit, Descriptor, Metadata, Override, Response, Status, Unit, Value,
 };
+use tollgate::{Asked, Limiter};
 
 use fields::{Field, Fields, Writer};
 
@@ -122,7 +122,7 @@ impl<'a> Question<'a> {
     }
 
     /// Asks.
-    pub(crate) fn ask(&self, limiter: &Limiter) -> Result<Response, CallError> {
+    pub(crate) fn ask(&self, limiter: &Limiter) -> Result<Asked<Response>, CallError> {
         let entries: SmallVec<[(&str, &str); 8]> =
             self.entries.iter().map(|(key, value)| (&**key, &**value)).collect();
         let mut rest = &entries[..];

@@ -3,13 +3,15 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
+use std::mem;
+use std::sync::Arc;
 
 use http::StatusCode;
 use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, de};
 use smallvec::SmallVec;
 use tollgate::http::{fields, json, query, status};
-use tollgate::{Cost, Keys, Request};
+use tollgate::{Asked, Cost, Keys, Request, Verdict};
 
 use super::object::Object;
 use crate::attributes::are_one;
@@ -47,51 +49,87 @@ const EXAMPLE: &str = r#"send for example {"attributes": {"user": "42"}, "cost":
 const NOT_A_COST: &str = "a whole number from 0 to 4294967295";
 
 /// `GET /v1/check?user=42&cost=1`.
-pub(super) fn by_query(text: &str, gate: &Gate) -> Answer {
+pub(super) fn by_query(text: &str, gate: &Arc<Gate>) -> Asked<Answer> {
     match Check::from_query(text) {
         Ok(check) => check.answer(gate),
-        Err(sentence) => http1::problem(StatusCode::BAD_REQUEST, &sentence),
+        Err(sentence) => Asked::Ready(http1::problem(StatusCode::BAD_REQUEST, &sentence)),
     }
 }
 
 /// `POST /v1/check`.
-pub(super) fn by_body(body: &[u8], gate: &Gate) -> Answer {
+pub(super) fn by_body(body: &[u8], gate: &Arc<Gate>) -> Asked<Answer> {
     match serde_json::from_slice::<Object<Check<'_>>>(body) {
         Ok(Object(check)) => check.answer(gate),
-        Err(error) => http1::problem(StatusCode::BAD_REQUEST, &format!("{error}; {EXAMPLE}")),
+        Err(error) => {
+            let sentence = format!("{error}; {EXAMPLE}");
+            Asked::Ready(http1::problem(StatusCode::BAD_REQUEST, &sentence))
+        }
     }
 }
 
 /// `POST /v1/check/batch`: each check on its own, the answers in the same order.
-pub(super) fn batch(body: &[u8], gate: &Gate) -> Answer {
+pub(super) fn batch(body: &[u8], gate: &Arc<Gate>) -> Asked<Answer> {
+    let refused = |status, sentence: &str| Asked::Ready(http1::problem(status, sentence));
     let (checks, count) = match serde_json::from_slice(body) {
         Ok(Batch { checks, count }) => (checks, count),
         Err(error) => {
             let sentence = format!("{error}; send an array of checks, {EXAMPLE} each");
-            return http1::problem(StatusCode::BAD_REQUEST, &sentence);
+            return refused(StatusCode::BAD_REQUEST, &sentence);
         }
     };
     if count > BATCH_MAX {
         let sentence = format!("there are {count} checks in it; {BATCH_MAX} may be");
-        return http1::problem(StatusCode::PAYLOAD_TOO_LARGE, &sentence);
+        return refused(StatusCode::PAYLOAD_TOO_LARGE, &sentence);
     }
     if is_long(&checks, gate) {
         let sentence = format!(
             "the answer would have more than {BATCH_BYTES_MAX} bytes, since so many limits apply; \
              nothing was decided, ask in smaller batches"
         );
-        return http1::problem(StatusCode::PAYLOAD_TOO_LARGE, &sentence);
+        return refused(StatusCode::PAYLOAD_TOO_LARGE, &sentence);
     }
     let mut keys = Keys::default();
     let mut body = vec![b'['];
-    for (number, Object(check)) in checks.iter().enumerate() {
-        if number > 0 {
-            body.push(b',');
+    let mut rest: Vec<(Asked<Verdict>, Keys)> = Vec::new();
+    for Object(check) in &checks {
+        let asked = check.ask(|request| gate.limiter.ask_showing(request, &mut keys));
+        match asked {
+            Asked::Ready(verdict) if rest.is_empty() => write_next(&mut body, verdict, &keys, gate),
+            // All are asked before the first answer is waited for, so that they travel together.
+            asked => rest.push((asked, mem::take(&mut keys))),
         }
-        check.decide(gate, &mut keys, &mut body);
     }
+    if rest.is_empty() {
+        return Asked::Ready(written(body));
+    }
+    let gate = Arc::clone(gate);
+    Asked::later(async move {
+        for (asked, keys) in rest {
+            write_next(&mut body, asked.await, &keys, &gate);
+        }
+        written(body)
+    })
+}
+
+/// Adds the next verdict of a batch.
+fn write_next(body: &mut Vec<u8>, verdict: Verdict, keys: &Keys, gate: &Gate) {
+    if body.len() > 1 {
+        body.push(b',');
+    }
+    write(body, verdict, keys, gate);
+}
+
+/// The answer to a batch of which all verdicts are in.
+fn written(mut body: Vec<u8>) -> Answer {
     body.push(b']');
     http1::json(StatusCode::OK, body)
+}
+
+/// Writes a verdict to the end of `body`; a lease that belongs to it is kept.
+fn write(body: &mut Vec<u8>, mut verdict: Verdict, keys: &Keys, gate: &Gate) -> Verdict {
+    let lease = verdict.take_lease().map(|lease| gate.leases.keep(lease, &gate.limiter));
+    json::write(body, &verdict, keys, lease.as_deref());
+    verdict
 }
 
 /// The checks of a batch, and how many there are: those beyond what may be are counted, not kept.
@@ -146,18 +184,16 @@ impl<'a> Check<'a> {
     }
 
     /// Decides, and answers with everything there is to say.
-    fn answer(&self, gate: &Gate) -> Answer {
+    fn answer(&self, gate: &Arc<Gate>) -> Asked<Answer> {
         let mut keys = Keys::default();
-        let mut body = Vec::with_capacity(512);
-        let verdict = self.decide(gate, &mut keys, &mut body);
-        let mut answer = http1::json(status(&verdict), body);
-        fields::insert(
-            answer.headers_mut(),
-            &verdict,
-            gate.limiter.now(),
-            gate.spread(&self.attributes.0),
-        );
-        answer
+        let spread = gate.spread(&self.attributes.0);
+        match self.ask(|request| gate.limiter.ask_showing(request, &mut keys)) {
+            Asked::Ready(verdict) => Asked::Ready(told(verdict, &keys, spread, gate)),
+            Asked::Waiting(waiting) => {
+                let gate = Arc::clone(gate);
+                Asked::later(async move { told(waiting.await, &keys, spread, &gate) })
+            }
+        }
     }
 
     /// Asks what `question` asks of a request.
@@ -166,14 +202,15 @@ impl<'a> Check<'a> {
             self.attributes.0.iter().map(|(name, value)| (&**name, &**value)).collect();
         question(&Request { cost: self.cost.0, ..Request::new(&attributes) })
     }
+}
 
-    /// Decides, and writes the verdict to the end of `body`.
-    fn decide(&self, gate: &Gate, keys: &mut Keys, body: &mut Vec<u8>) -> tollgate::Verdict {
-        let mut verdict = self.ask(|request| gate.limiter.check_showing(request, keys));
-        let lease = verdict.take_lease().map(|lease| gate.leases.keep(lease, &gate.limiter));
-        json::write(body, &verdict, keys, lease.as_deref());
-        verdict
-    }
+/// The answer to one check.
+fn told(verdict: Verdict, keys: &Keys, spread: u64, gate: &Gate) -> Answer {
+    let mut body = Vec::with_capacity(512);
+    let verdict = write(&mut body, verdict, keys, gate);
+    let mut answer = http1::json(status(&verdict), body);
+    fields::insert(answer.headers_mut(), &verdict, gate.limiter.now(), spread);
+    answer
 }
 
 fn as_text(bytes: Cow<'_, [u8]>) -> Option<Cow<'_, str>> {

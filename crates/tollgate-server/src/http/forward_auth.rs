@@ -5,13 +5,16 @@
 //! neither on loopback nor a trusted proxy is believed nothing.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use http::header::{CONTENT_TYPE, HOST};
 use http::{HeaderMap, Request, Response, StatusCode};
+use tollgate::http::problem::Form;
 use tollgate::http::{Sent, client, extract, fields, path, problem, query, status};
-use tollgate::{ClientIp, End, Missing, Ruling};
+use tollgate::{Asked, ClientIp, End, Missing, Ruling, Verdict};
 
 use crate::connection::Visitor;
+use crate::gate::Gate;
 use crate::http1::{self, Answer};
 
 /// Where proxies ask; Envoy puts the request's own path behind it.
@@ -32,14 +35,14 @@ struct Forwarded<'r> {
 }
 
 /// Answers a proxy.
-pub(super) fn answer<B>(request: &Request<B>, visitor: &Visitor) -> Answer {
+pub(super) fn answer<B>(request: &Request<B>, visitor: &Visitor) -> Asked<Answer> {
     match decide(request, visitor) {
         Ok(answer) => answer,
-        Err(sentence) => http1::problem(StatusCode::BAD_REQUEST, &sentence),
+        Err(sentence) => Asked::Ready(http1::problem(StatusCode::BAD_REQUEST, &sentence)),
     }
 }
 
-fn decide<B>(request: &Request<B>, visitor: &Visitor) -> Result<Answer, String> {
+fn decide<B>(request: &Request<B>, visitor: &Visitor) -> Result<Asked<Answer>, String> {
     let gate = &visitor.gate;
     let deny_status = deny_status(request)?;
     let pinned = gate.limiter.pin();
@@ -67,27 +70,44 @@ fn decide<B>(request: &Request<B>, visitor: &Visitor) -> Result<Answer, String> 
         end: End::Unknown,
         ..tollgate::Request::new(&attributes)
     };
-    let verdict = pinned.check(&request_for_us);
-    let mut answer = if verdict.is_allowed() {
-        http1::answer(StatusCode::OK, "text/plain", "")
-    } else {
-        let form = problem::Form::preferred(request.headers());
-        let mut body = Vec::with_capacity(512);
-        problem::write(&mut body, &verdict, form);
-        let mut answer = Response::new(body.into());
-        // A proxy that is told of our own trouble must not take it for the client's.
-        let wanted = deny_status.filter(|_| verdict.ruling() == Ruling::Denied);
-        *answer.status_mut() = wanted.unwrap_or(status(&verdict));
-        answer.headers_mut().insert(CONTENT_TYPE, form.content_type());
+    let whom = Whom { deny_status, spread: gate.spread(forwarded.client_ip) };
+    let form = || Form::preferred(request.headers());
+    Ok(match pinned.ask(&request_for_us) {
+        Asked::Ready(verdict) => Asked::Ready(whom.tell(&verdict, form, gate)),
+        Asked::Waiting(waiting) => {
+            let (form, gate) = (form(), Arc::clone(gate));
+            Asked::later(async move { whom.tell(&waiting.await, || form, &gate) })
+        }
+    })
+}
+
+/// Whom an answer is for.
+struct Whom {
+    /// What the proxy wants instead of a 429.
+    deny_status: Option<StatusCode>,
+    /// No two clients are told the same wait.
+    spread: u64,
+}
+
+impl Whom {
+    /// Which form a refusal has is looked at only if there is one.
+    fn tell(&self, verdict: &Verdict, form: impl FnOnce() -> Form, gate: &Gate) -> Answer {
+        let mut answer = if verdict.is_allowed() {
+            http1::answer(StatusCode::OK, "text/plain", "")
+        } else {
+            let form = form();
+            let mut body = Vec::with_capacity(512);
+            problem::write(&mut body, verdict, form);
+            let mut answer = Response::new(body.into());
+            // A proxy that is told of our own trouble must not take it for the client's.
+            let wanted = self.deny_status.filter(|_| verdict.ruling() == Ruling::Denied);
+            *answer.status_mut() = wanted.unwrap_or(status(verdict));
+            answer.headers_mut().insert(CONTENT_TYPE, form.content_type());
+            answer
+        };
+        fields::insert(answer.headers_mut(), verdict, gate.limiter.now(), self.spread);
         answer
-    };
-    fields::insert(
-        answer.headers_mut(),
-        &verdict,
-        gate.limiter.now(),
-        gate.spread(forwarded.client_ip),
-    );
-    Ok(answer)
+    }
 }
 
 impl<'r> Forwarded<'r> {

@@ -28,10 +28,18 @@ pub(super) fn check(
     let (attributes, cost) = read(words)?;
     let request =
         Request { attributes: &attributes, cost, missing: Missing::Skip, end: End::Unknown };
-    let verdict = limiter.check(&request);
+    replies.write_when(limiter.ask(&request), |verdict, replies| {
+        if let Err(complaint) = tell(&verdict, replies) {
+            replies.error(&complaint);
+        }
+    });
+    Ok(())
+}
+
+fn tell(verdict: &Verdict, replies: &mut Replies<'_>) -> Result<(), Complaint> {
     let told = match verdict.ruling() {
         Ruling::Allowed => verdict.tightest(),
-        Ruling::Denied => denier(&verdict),
+        Ruling::Denied => denier(verdict),
         Ruling::Uncounted | Ruling::Exempt | Ruling::Blocked | Ruling::UnknownKey => None,
         Ruling::BadCost => {
             return Err(Complaint::new(format_args!(
@@ -44,7 +52,7 @@ pub(super) fn check(
     let told = told.and_then(|answer| Some((answer, answer.decision()?)));
     let figures = told.as_ref().map(|(_, decision)| decision);
     let name =
-        told.as_ref().map_or_else(|| why_none(&verdict), |(answer, _)| &**answer.rule().name());
+        told.as_ref().map_or_else(|| why_none(verdict), |(answer, _)| &**answer.rule().name());
     replies.array(7);
     replies.integer(i64::from(verdict.is_allowed()));
     replies.integer(figures.map_or(-1, |decision| decision.limit.into()));

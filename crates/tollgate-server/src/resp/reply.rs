@@ -1,8 +1,12 @@
 //! Replies into bytes.
 
 use std::fmt::{self, Write};
+use std::mem;
 
 use tollgate::http::number_before;
+use tollgate::{Asked, Waiting};
+
+use crate::bounds::{QUESTIONS_MAX, REPLIES_BYTES_MAX};
 
 /// Which generation of the protocol a client speaks. Ours differ in two types only: the second
 /// has no maps and another way to say "nothing".
@@ -14,25 +18,117 @@ pub(super) enum Protocol {
     Resp3,
 }
 
+/// Replies in the order of their commands, of which some may still be on their way.
+#[derive(Debug, Default)]
+pub(super) struct Output {
+    /// Those that are known.
+    bytes: Vec<u8>,
+    gaps: Vec<Gap>,
+}
+
+/// A reply that is not known yet.
+#[derive(Debug)]
+struct Gap {
+    /// Where it belongs among those that are.
+    at: usize,
+    reply: Waiting<Vec<u8>>,
+}
+
+impl Output {
+    pub(super) fn is_empty(&self) -> bool {
+        self.bytes.is_empty() && self.gaps.is_empty()
+    }
+
+    /// Whether as much is to be written as a client should wait for at a time.
+    #[inline]
+    pub(super) fn is_full(&self) -> bool {
+        self.bytes.len() > REPLIES_BYTES_MAX || self.gaps.len() >= QUESTIONS_MAX
+    }
+
+    /// Whether nothing is on its way.
+    #[inline]
+    pub(super) fn is_whole(&self) -> bool {
+        self.gaps.is_empty()
+    }
+
+    /// Waits for what is on its way. All of it was asked for before, so it comes at about the same
+    /// time.
+    pub(super) async fn complete(&mut self) {
+        let known = mem::take(&mut self.bytes);
+        let mut written = 0;
+        for Gap { at, reply } in self.gaps.drain(..) {
+            self.bytes.extend_from_slice(&known[written..at]);
+            self.bytes.append(&mut reply.await);
+            written = at;
+        }
+        self.bytes.extend_from_slice(&known[written..]);
+    }
+
+    /// The replies, all of which are known.
+    pub(super) fn bytes(&self) -> &[u8] {
+        debug_assert!(self.is_whole(), "what is on its way is waited for first");
+        &self.bytes
+    }
+
+    /// Makes room for the next replies.
+    pub(super) fn clear(&mut self) {
+        self.bytes.clear();
+        self.bytes.shrink_to(REPLIES_BYTES_MAX);
+    }
+
+    /// Bytes that are held for replies.
+    #[cfg(test)]
+    pub(super) fn room(&self) -> usize {
+        self.bytes.capacity()
+    }
+
+    /// Lets go of the room for replies.
+    pub(super) fn free(&mut self) {
+        *self = Self::default();
+    }
+}
+
 /// Writes replies behind each other. What a reply promises (an array of so many) the caller keeps.
 pub(super) struct Replies<'o> {
-    output: &'o mut Vec<u8>,
+    output: &'o mut Output,
     protocol: Protocol,
 }
 
 impl<'o> Replies<'o> {
-    pub(super) fn new(output: &'o mut Vec<u8>, protocol: Protocol) -> Self {
+    pub(super) fn new(output: &'o mut Output, protocol: Protocol) -> Self {
         Self { output, protocol }
     }
 
+    /// Has `write` write the reply when the answer is there; what follows is written behind it.
+    #[inline]
+    pub(super) fn write_when<T: 'static>(
+        &mut self,
+        asked: Asked<T>,
+        write: impl FnOnce(T, &mut Replies<'_>) + Send + 'static,
+    ) {
+        match asked {
+            Asked::Ready(answer) => write(answer, self),
+            Asked::Waiting(waiting) => {
+                let protocol = self.protocol;
+                let reply = Waiting::new(async move {
+                    let answer = waiting.await;
+                    let mut output = Output::default();
+                    write(answer, &mut Replies::new(&mut output, protocol));
+                    output.bytes
+                });
+                self.output.gaps.push(Gap { at: self.output.bytes.len(), reply });
+            }
+        }
+    }
+
     pub(super) fn simple(&mut self, text: &'static str) {
-        self.output.push(b'+');
+        self.output.bytes.push(b'+');
         self.end(text.as_bytes());
     }
 
     /// An error, of which clients understand the first word.
     pub(super) fn error(&mut self, error: &Complaint) {
-        self.output.push(b'-');
+        self.output.bytes.push(b'-');
         self.end(error.0.as_bytes());
     }
 
@@ -47,7 +143,7 @@ impl<'o> Replies<'o> {
     }
 
     pub(super) fn null(&mut self) {
-        self.output.extend_from_slice(match self.protocol {
+        self.output.bytes.extend_from_slice(match self.protocol {
             Protocol::Resp2 => b"$-1\r\n",
             Protocol::Resp3 => b"_\r\n",
         });
@@ -80,13 +176,13 @@ impl<'o> Replies<'o> {
         }
         start -= 1;
         room[start] = kind;
-        self.output.extend_from_slice(&line[start..]);
+        self.output.bytes.extend_from_slice(&line[start..]);
     }
 
     #[inline]
     fn end(&mut self, bytes: &[u8]) {
-        self.output.extend_from_slice(bytes);
-        self.output.extend_from_slice(b"\r\n");
+        self.output.bytes.extend_from_slice(bytes);
+        self.output.bytes.extend_from_slice(b"\r\n");
     }
 }
 
@@ -128,9 +224,9 @@ mod tests {
     use super::*;
 
     fn check(protocol: Protocol, write: impl FnOnce(&mut Replies<'_>), expected: &str) {
-        let mut output = Vec::new();
+        let mut output = Output::default();
         write(&mut Replies::new(&mut output, protocol));
-        assert_eq!(output.escape_ascii().to_string(), expected);
+        assert_eq!(output.bytes().escape_ascii().to_string(), expected);
     }
 
     #[test]

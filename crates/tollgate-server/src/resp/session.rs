@@ -1,7 +1,8 @@
 //! One connection's side of the protocol, without the connection.
 //!
 //! Bytes in, bytes out: everything that has arrived is decided as a batch, and its replies lie
-//! behind each other, in the order of the commands. A command that is wrong gets an error and the
+//! behind each other, in the order of the commands. Where the store answers later all questions are
+//! asked before the first answer is waited for, and what comes behind them is not held up. A command that is wrong gets an error and the
 //! next one is read; bytes that are no command get one, and there is no next.
 
 use std::mem;
@@ -13,9 +14,9 @@ use tollgate::Limiter;
 use super::check::check;
 use super::command::{self, Command, Entry};
 use super::parse::{self, Garbage, Words};
-use super::reply::{Complaint, Protocol, Replies, Shown};
+use super::reply::{Complaint, Output, Protocol, Replies, Shown};
 use super::throttle::{Batch, Last, Question, Throttles, number};
-use crate::bounds::{CLIENT_NAME_BYTES_MAX, REPLIES_BYTES_MAX};
+use crate::bounds::CLIENT_NAME_BYTES_MAX;
 use crate::token::Token;
 
 /// What is known of one client.
@@ -71,7 +72,7 @@ impl Session {
     pub(super) fn feed(
         &mut self,
         input: &mut BytesMut,
-        output: &mut Vec<u8>,
+        output: &mut Output,
         desk: &Desk<'_>,
     ) -> Flow {
         self.look_at_token(desk);
@@ -79,7 +80,7 @@ impl Session {
         let mut words = Words::new();
         let mut batch = Batch::default();
         let flow = loop {
-            if output.len() > REPLIES_BYTES_MAX {
+            if output.is_full() {
                 break Flow::Again;
             }
             match parse::command(&input[taken..], &mut self.scanned, &mut words) {
@@ -110,7 +111,7 @@ impl Session {
         name: &[u8],
         words: &[&'b [u8]],
         batch: &mut Batch<'b>,
-        output: &mut Vec<u8>,
+        output: &mut Output,
         desk: &Desk<'_>,
     ) -> Flow {
         let store = desk.limiter.store();
@@ -160,7 +161,7 @@ impl Session {
         &mut self,
         command: Command,
         words: &[&[u8]],
-        output: &mut Vec<u8>,
+        output: &mut Output,
         desk: &Desk<'_>,
     ) -> Result<Flow, Complaint> {
         let mut replies = Replies::new(output, self.protocol);
@@ -229,7 +230,7 @@ impl Session {
     fn hello(
         &mut self,
         words: &[&[u8]],
-        output: &mut Vec<u8>,
+        output: &mut Output,
         desk: &Desk<'_>,
     ) -> Result<(), Complaint> {
         let (protocol, mut options) = match words {
@@ -323,17 +324,22 @@ fn client_name(name: &[u8]) -> Result<Box<[u8]>, Complaint> {
 }
 
 fn info(limiter: &Limiter) -> String {
-    let (version, store) = (env!("CARGO_PKG_VERSION"), limiter.store());
-    format!(
+    let version = env!("CARGO_PKG_VERSION");
+    let mut info = format!(
         "# Server\r\nredis_version:{REDIS_VERSION}\r\nredis_mode:standalone\r\n\
          tollgate_version:{version}\r\n\r\n\
-         # Memory\r\nused_memory:{bytes}\r\n\r\n\
          # Persistence\r\nloading:0\r\n\r\n\
-         # Replication\r\nrole:master\r\n\r\n\
-         # Keyspace\r\ndb0:keys={keys},expires={keys},avg_ttl=0\r\n",
-        bytes = store.bytes(),
-        keys = store.keys(),
-    )
+         # Replication\r\nrole:master\r\n"
+    );
+    // What is kept elsewhere is told of there.
+    if let Some(memory) = limiter.store().memory() {
+        let (bytes, keys) = (memory.bytes(), memory.keys());
+        info += &format!(
+            "\r\n# Memory\r\nused_memory:{bytes}\r\n\r\n\
+             # Keyspace\r\ndb0:keys={keys},expires={keys},avg_ttl=0\r\n"
+        );
+    }
+    info
 }
 
 #[cfg(test)]
@@ -348,9 +354,9 @@ mod tests {
     fn check(session: &mut Session, token: &Arc<Token>, commands: &str, expected: &str) {
         let limiter = Limiter::from_yaml("limits: []").expect("a policy");
         let desk = Desk { limiter: &limiter, throttles: &Throttles::default(), token: Some(token) };
-        let mut output = Vec::new();
+        let mut output = Output::default();
         session.feed(&mut commands.as_bytes().into(), &mut output, &desk);
-        assert_eq!(output.escape_ascii().to_string(), expected);
+        assert_eq!(output.bytes().escape_ascii().to_string(), expected);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::slice;
 use std::sync::{PoisonError, RwLock};
 
 use smallvec::SmallVec;
-use tollgate::{Charge, Cost, Enrolled, Key, Limit, MemoryStore, Micros, Quota, Taken, Value};
+use tollgate::{Charge, Cost, Enrolled, Key, Limit, Micros, Quota, Store, Taken, Value};
 
 use super::reply::{Complaint, Replies, Shown};
 use crate::bounds::THROTTLES_MAX;
@@ -49,7 +49,7 @@ impl<'b> Question<'b> {
         words: &[&'b [u8]],
         last: &mut Last,
         throttles: &Throttles,
-        store: &MemoryStore,
+        store: &Store,
     ) -> Result<Self, Complaint> {
         let [key, max_burst, count, period, rest @ ..] = words else {
             unreachable!("the number of words was looked at");
@@ -73,7 +73,7 @@ impl<'b> Question<'b> {
 }
 
 impl Throttles {
-    fn find_or_enroll(&self, spec: Spec, store: &MemoryStore) -> Result<Enrolled, Complaint> {
+    fn find_or_enroll(&self, spec: Spec, store: &Store) -> Result<Enrolled, Complaint> {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(limit) = known.get(&spec) {
             return Ok(*limit);
@@ -133,7 +133,7 @@ impl<'b> Batch<'b> {
     pub(super) fn push(
         &mut self,
         question: Question<'b>,
-        store: &MemoryStore,
+        store: &Store,
         replies: &mut Replies<'_>,
     ) {
         self.0.push(question);
@@ -143,7 +143,7 @@ impl<'b> Batch<'b> {
     }
 
     /// Asks what has not been asked, each question on its own, and replies in their order.
-    pub(super) fn ask(&mut self, store: &MemoryStore, replies: &mut Replies<'_>) {
+    pub(super) fn ask(&mut self, store: &Store, replies: &mut Replies<'_>) {
         if self.0.is_empty() {
             return;
         }
@@ -156,18 +156,28 @@ impl<'b> Batch<'b> {
         };
         let charges: SmallVec<[Charge<'_>; BATCH]> =
             self.0.iter().zip(&whose).map(charge).collect();
-        let mut questions = self.0.iter();
-        store.take_each(&charges, |taken| {
-            let question = questions.next().expect("one answer to each question");
-            reply(question, &taken, replies);
-        });
+        if let Some(memory) = store.memory() {
+            let mut questions = self.0.iter();
+            memory.take_each(&charges, |taken| {
+                let question = questions.next().expect("one answer to each question");
+                reply(&question.limit, question.cost, &taken, replies);
+            });
+        } else {
+            let asked: Vec<(Enrolled, Cost)> =
+                self.0.iter().map(|question| (question.limit, question.cost)).collect();
+            replies.write_when(store.take_each(&charges), move |answers, replies| {
+                for ((limit, cost), taken) in asked.iter().zip(answers.taken()) {
+                    reply(limit, *cost, taken, replies);
+                }
+            });
+        }
         drop(charges);
         self.0.clear();
     }
 }
 
-fn reply(question: &Question<'_>, taken: &Taken, replies: &mut Replies<'_>) {
-    let burst = question.limit.limit().capacity();
+fn reply(limit: &Enrolled, cost: Cost, taken: &Taken, replies: &mut Replies<'_>) {
+    let burst = limit.limit().capacity();
     let (limited, remaining, retry_secs, reset_secs) = match taken.decision() {
         Some(decision) => (
             !decision.is_allowed(),
@@ -177,7 +187,7 @@ fn reply(question: &Question<'_>, taken: &Taken, replies: &mut Replies<'_>) {
         ),
         // Memory is full of keys at their limits. A key that cannot be remembered is told what a
         // new one is told.
-        None => (false, burst.saturating_sub(question.cost.units()), -1, 0),
+        None => (false, burst.saturating_sub(cost.units()), -1, 0),
     };
     replies.array(5);
     replies.integer(i64::from(limited));

@@ -29,6 +29,7 @@ deny: [{ user: mallory }]
 /// What is asked, on a clock that stands still until it is moved.
 struct Counter {
     limiter: Limiter,
+    store: Arc<MemoryStore>,
     clock: Clock,
 }
 
@@ -43,7 +44,9 @@ impl Counter {
         let policy = policy.unwrap_or_else(|mistakes| panic!("{mistakes}"));
         let clock = Clock::manual(MIDNIGHT);
         let store = MemoryStore::with_max_bytes(clock.clone(), max_bytes).expect("a megabyte");
-        Self { limiter: Limiter::new(policy, Arc::new(store)).expect("a few limits"), clock }
+        let store = Arc::new(store);
+        let limiter = Limiter::new(policy, Arc::clone(&store)).expect("a few limits");
+        Self { limiter, store, clock }
     }
 
     /// The reply to bytes that come at once.

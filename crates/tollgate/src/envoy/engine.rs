@@ -1,4 +1,8 @@
 //! Which limits a call is under, what is charged, and what comes of it.
+//!
+//! A call is asked about once. What is done with the answers is a [`Plan`], which borrows nothing, since
+//! they may come later: from Redis they take a round trip. Only what depends on them takes another: units
+//! given back, and in `unless_over` what is counted past a limit, for which nobody waits.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -11,10 +15,12 @@ use tollgate_policy::bounds::RATES_MAX;
 use tollgate_policy::{
     Charging, DescriptorLimit, DescriptorRule, DescriptorSettings, Descriptors, Domain,
 };
-use tollgate_store::{Charge, Enrolled, MemoryStore, Mode, OnFailure, Store, Taken, TooManyLimits};
+use tollgate_store::{
+    Answers, Asked, Charge, Claim, Enrolled, Mode, OnFailure, Store, Taken, TooManyLimits,
+};
 
 use super::tell;
-use super::{Call, CurrentLimit, Descriptor, Override, Response, Status};
+use super::{Call, CurrentLimit, Descriptor, Metadata, Override, Response, Status};
 use crate::bounds::OVERRIDES_MAX;
 use crate::limiter::on_failure;
 
@@ -55,27 +61,30 @@ enum Under<'s> {
 }
 
 /// One limit that one descriptor of a call is under.
-struct Item<'s> {
+struct Item {
     descriptor: usize,
     limit: Enrolled,
-    counted: Counted<'s>,
+    told: CurrentLimit,
     name: &'static str,
     /// What it is counted by, among the values of all.
     values: Range<usize>,
     cost: Cost,
     is_credit: bool,
-    /// Whether it is told and does not make the call over.
+    on_failure: OnFailure,
+}
+
+type Items = SmallVec<[Item; INLINE]>;
+
+/// What the store says of each item.
+type Said = SmallVec<[Taken; INLINE]>;
+
+/// What is to be known of a descriptor when the answers come.
+#[derive(Clone, Copy)]
+struct Standing {
+    is_unlimited: bool,
+    is_quota: bool,
     is_shadow: bool,
 }
-
-/// Whose words a limit is told in.
-#[derive(Clone, Copy)]
-enum Counted<'s> {
-    Written(&'s DescriptorLimit),
-    Brought(Override),
-}
-
-type Items<'s> = SmallVec<[Item<'s>; INLINE]>;
 
 impl Engine {
     /// What [`Engine::put_in_force`] takes.
@@ -98,34 +107,35 @@ impl Engine {
         self.in_force.store(prepared);
     }
 
-    pub(super) fn decide(&self, store: &MemoryStore, call: &Call<'_>) -> Response {
+    pub(super) fn decide(&self, store: &Store, call: &Call<'_>) -> Asked<Response> {
         let in_force = self.in_force.load();
-        let settings = &in_force.settings;
         let under = self.under(store, &in_force, call);
         let mut values: SmallVec<[Value<'_>; 16]> = SmallVec::new();
-        let items = items(&in_force, call, &under, &mut values);
-        let quotas = Quotas { settings, under: &under };
-        let taken = charge(store, &quotas, &items, &values);
-        let mut response = Response {
-            is_over: quotas.are_over(&items, &taken) && !settings.shadow,
-            statuses: statuses(store, &under, &items, &taken),
-            headers: Vec::new(),
-            metadata: None,
-        };
-        if let Some(names) = &in_force.headers {
-            response.headers = tell::headers(names, &response.statuses);
+        let plan = Plan::new(&in_force, call, &under, &mut values);
+        if plan.items.is_empty() {
+            return Asked::Ready(plan.tell(store, &[]));
         }
-        if settings.dynamic_metadata {
-            let quotas = (0..under.len()).filter(|index| quotas.has(*index));
-            response.metadata = Some(tell::metadata(call, &response.statuses, quotas));
+        if plan.charging == Charging::Every {
+            let said = plan.take_each(store, &values);
+            return plan.tell_then(store, said);
         }
-        response
+        match plan.take_together(store, &values) {
+            Asked::Ready(answers) => plan.settle(store, &values, &answers),
+            Asked::Waiting(answers) => {
+                let (store, values) = (store.clone(), Kept::new(&values));
+                Asked::later(async move {
+                    let answers = answers.await;
+                    let settled = plan.settle(&store, &values.lent(), &answers);
+                    settled.await
+                })
+            }
+        }
     }
 
     /// What each descriptor is under, those that others replace left out.
     fn under<'s>(
         &self,
-        store: &MemoryStore,
+        store: &Store,
         in_force: &'s InForce,
         call: &Call<'_>,
     ) -> SmallVec<[Under<'s>; INLINE]> {
@@ -141,7 +151,7 @@ impl Engine {
 
     fn under_one<'s>(
         &self,
-        store: &MemoryStore,
+        store: &Store,
         in_force: &'s InForce,
         domain: &Domain<'s>,
         descriptor: &Descriptor<'_>,
@@ -160,12 +170,7 @@ impl Engine {
     }
 
     /// A limit that came with a call; nothing if it cannot be counted, or too many came before it.
-    fn enroll(
-        &self,
-        store: &MemoryStore,
-        limit: Override,
-        algorithm: Algorithm,
-    ) -> Option<Enrolled> {
+    fn enroll(&self, store: &Store, limit: Override, algorithm: Algorithm) -> Option<Enrolled> {
         let known = "nothing under this lock panics";
         if let Some(enrolled) = self.overrides.read().expect(known).get(&(limit, algorithm)) {
             return Some(*enrolled);
@@ -207,7 +212,7 @@ fn items<'s: 'v, 'c: 'v, 'v>(
     call: &Call<'c>,
     under: &[Under<'s>],
     values: &mut SmallVec<[Value<'v>; 16]>,
-) -> Items<'s> {
+) -> Items {
     let replaced: SmallVec<[&str; 4]> = under
         .iter()
         .filter_map(|under| match under {
@@ -236,22 +241,22 @@ fn items<'s: 'v, 'c: 'v, 'v>(
                 None => Value::new(value.as_bytes()),
             });
         }
-        let item = |counted, limit, place: usize| Item {
+        let item = |told, limit, place: usize, on_failure| Item {
             descriptor: index,
             limit,
-            counted,
+            told,
             name: NAMES[place],
             values: start..values.len(),
             cost: cost(call, descriptor),
             is_credit: descriptor.is_negative_hits,
-            is_shadow: in_force.settings.shadow
-                || matches!(under, Under::Rule(rule) if rule.is_shadow()),
+            on_failure,
         };
         if let Under::Override(limit, enrolled, _) = under {
-            items.push(item(Counted::Brought(*limit), *enrolled, 0));
+            items.push(item(limit.told(), *enrolled, 0, OnFailure::Local));
         }
         for (place, limit) in limits.iter().enumerate().filter(|(_, it)| !is_replaced(it)) {
-            items.push(item(Counted::Written(limit), in_force.enrolled[limit.limit()], place));
+            let enrolled = in_force.enrolled[limit.limit()];
+            items.push(item(told(limit), enrolled, place, on_failure(limit.on_store_failure())));
         }
     }
     items
@@ -262,115 +267,228 @@ fn cost(call: &Call<'_>, descriptor: &Descriptor<'_>) -> Cost {
     Cost::new(u32::try_from(hits).unwrap_or(u32::MAX))
 }
 
-/// Which descriptors of a call are quotas, and so whether the call is over its limits.
-struct Quotas<'a, 's> {
-    settings: &'a DescriptorSettings,
-    under: &'a [Under<'s>],
+fn told(limit: &DescriptorLimit) -> CurrentLimit {
+    CurrentLimit {
+        name: limit.name().cloned(),
+        requests_per_unit: limit.requests_per_unit(),
+        unit: limit.unit(),
+        unit_multiplier: Some(limit.unit_multiplier()).filter(|it| *it > 1),
+    }
 }
 
-impl Quotas<'_, '_> {
-    /// Whether a descriptor is a quota.
-    fn has(&self, descriptor: usize) -> bool {
-        match &self.under[descriptor] {
-            Under::Unlimited(_) => false,
-            Under::Rule(rule) => self.settings.quota || rule.is_quota(),
-            Under::Nothing | Under::Override(..) => self.settings.quota,
+impl Override {
+    fn told(&self) -> CurrentLimit {
+        CurrentLimit {
+            name: None,
+            requests_per_unit: self.requests_per_unit,
+            unit: self.unit,
+            unit_multiplier: Some(self.unit_multiplier).filter(|it| *it > 1),
+        }
+    }
+}
+
+impl Standing {
+    fn new(under: &Under<'_>, settings: &DescriptorSettings) -> Self {
+        let rule = match under {
+            Under::Rule(rule) => Some(rule),
+            Under::Nothing | Under::Unlimited(_) | Under::Override(..) => None,
+        };
+        let is_unlimited = matches!(under, Under::Unlimited(_));
+        Self {
+            is_unlimited,
+            is_quota: !is_unlimited && (settings.quota || rule.is_some_and(|rule| rule.is_quota())),
+            is_shadow: rule.is_some_and(|rule| rule.is_shadow()),
+        }
+    }
+}
+
+/// What is asked for a call, and what is made of the answers.
+struct Plan {
+    items: Items,
+    descriptors: SmallVec<[Standing; INLINE]>,
+    charging: Charging,
+    /// Whether no call is ever over.
+    is_shadow: bool,
+    headers: Option<[Arc<str>; 3]>,
+    metadata: Option<Metadata>,
+}
+
+impl Plan {
+    /// Also fills in the `values` that its items are counted by.
+    fn new<'s: 'v, 'c: 'v, 'v>(
+        in_force: &'s InForce,
+        call: &Call<'c>,
+        under: &[Under<'s>],
+        values: &mut SmallVec<[Value<'v>; 16]>,
+    ) -> Self {
+        let InForce { settings, headers, .. } = in_force;
+        let descriptors: SmallVec<[Standing; INLINE]> =
+            under.iter().map(|under| Standing::new(under, settings)).collect();
+        let has_quotas = descriptors.iter().any(|standing| standing.is_quota);
+        Self {
+            items: items(in_force, call, under, values),
+            descriptors,
+            charging: settings.charging,
+            is_shadow: settings.shadow,
+            headers: headers.clone(),
+            metadata: settings.dynamic_metadata.then(|| tell::asked(call, has_quotas)),
         }
     }
 
-    fn count(&self) -> usize {
-        (0..self.under.len()).filter(|index| self.has(*index)).count()
+    /// Charges every item, also if it is over.
+    fn take_each(&self, store: &Store, values: &[Value<'_>]) -> Asked<Said> {
+        if self.items.iter().any(|item| item.is_credit || item.is_too_costly()) {
+            return self.take_in_turn(store, values);
+        }
+        let charges: SmallVec<[Charge<'_>; INLINE]> =
+            self.items.iter().map(|item| item.charge_past_the_limit(values)).collect();
+        store.take_each(&charges).map(|answers| Said::from_slice(answers.taken()))
+    }
+
+    /// The same one by one, since what one item does may decide about the next.
+    #[cold]
+    fn take_in_turn(&self, store: &Store, values: &[Value<'_>]) -> Asked<Said> {
+        let take = |item: &Item| {
+            if item.is_credit {
+                return store.credit(&item.charge(values));
+            }
+            let charge = item.charge_past_the_limit(values);
+            let taken = store.take_each(&[charge]).map(|answers| answers.taken()[0]);
+            if item.is_too_costly() {
+                item.count_past_the_limit(store, values);
+            }
+            taken
+        };
+        all(self.items.iter().map(take).collect())
+    }
+
+    /// Charges all items, or none if the call is over; but one of several quotas does not stop it,
+    /// and what is given back is given back when it is known that the call is not over.
+    fn take_together(&self, store: &Store, values: &[Value<'_>]) -> Asked<Answers> {
+        let some_quotas = self.quotas().count() > 1;
+        let mut charges: SmallVec<[Charge<'_>; INLINE]> = SmallVec::new();
+        for item in &self.items {
+            let standing = self.descriptors[item.descriptor];
+            let is_told_only = self.is_shadow
+                || standing.is_shadow
+                || item.is_credit
+                || (some_quotas && standing.is_quota);
+            let mode = if is_told_only { Mode::Shadow } else { Mode::Enforce };
+            let cost = if item.is_credit { Cost::PEEK } else { item.cost };
+            charges.push(Charge { mode, cost, ..item.charge(values) });
+        }
+        store.take(&charges)
+    }
+
+    /// Does what follows from what was taken together, and tells.
+    fn settle(self, store: &Store, values: &[Value<'_>], answers: &Answers) -> Asked<Response> {
+        let mut said = Asked::Ready(Said::from_slice(answers.taken()));
+        if self.is_over(answers.taken()) {
+            // There is something to give back only if it was the last of the quotas that said no.
+            for (place, taken) in answers.taken().iter().enumerate() {
+                if let Some(receipt) = taken.receipt() {
+                    drop(store.refund(&Claim::new(receipt, answers.origin(), place)));
+                }
+            }
+        } else if self.items.iter().any(|item| item.is_credit) {
+            said = self.give_back(store, values, answers.taken());
+        }
+        if self.charging == Charging::UnlessOver {
+            let over = self.items.iter().zip(answers.taken());
+            let over = over.filter(|(item, taken)| item.is_over(taken));
+            over.for_each(|(item, _)| item.count_past_the_limit(store, values));
+        }
+        self.tell_then(store, said)
+    }
+
+    /// Gives back what is to be given back, and says anew what is left there.
+    #[cold]
+    fn give_back(&self, store: &Store, values: &[Value<'_>], said: &[Taken]) -> Asked<Said> {
+        let asked = self.items.iter().zip(said).map(|(item, taken)| match item.is_credit {
+            true => store.credit(&item.charge(values)),
+            false => Asked::Ready(*taken),
+        });
+        all(asked.collect())
+    }
+
+    /// Which descriptors are quotas.
+    fn quotas(&self) -> impl Iterator<Item = usize> + Clone {
+        let quotas = self.descriptors.iter().enumerate().filter(|(_, standing)| standing.is_quota);
+        quotas.map(|(index, _)| index)
     }
 
     /// A call is over its limits if a limit is that is no quota, or if all quotas are.
-    fn are_over(&self, items: &[Item<'_>], taken: &[Taken]) -> bool {
-        let over = items.iter().zip(taken).filter(|(item, taken)| {
-            item.is_over(taken) && !is_shadow(&self.under[item.descriptor])
+    fn is_over(&self, said: &[Taken]) -> bool {
+        if self.is_shadow {
+            return false;
+        }
+        let over = self.items.iter().zip(said).filter(|(item, taken)| {
+            item.is_over(taken) && !self.descriptors[item.descriptor].is_shadow
         });
         let mut quotas: SmallVec<[usize; INLINE]> = SmallVec::new();
         for (item, _) in over {
-            if !self.has(item.descriptor) {
+            if !self.descriptors[item.descriptor].is_quota {
                 return true;
             }
             if quotas.last() != Some(&item.descriptor) {
                 quotas.push(item.descriptor);
             }
         }
-        !quotas.is_empty() && quotas.len() == self.count()
+        !quotas.is_empty() && quotas.len() == self.quotas().count()
     }
-}
 
-fn is_shadow(under: &Under<'_>) -> bool {
-    matches!(under, Under::Rule(rule) if rule.is_shadow())
-}
-
-/// What the store says of each item; what is charged when one is over is the settings' to say.
-fn charge(
-    store: &MemoryStore,
-    quotas: &Quotas<'_, '_>,
-    items: &[Item<'_>],
-    values: &[Value<'_>],
-) -> SmallVec<[Taken; INLINE]> {
-    match quotas.settings.charging {
-        Charging::Every => items.iter().map(|item| take_one(store, item, values)).collect(),
-        charging => {
-            let taken = take_together(store, quotas, items, values);
-            if charging == Charging::UnlessOver {
-                let over = items.iter().zip(&taken).filter(|(item, taken)| item.is_over(taken));
-                over.for_each(|(item, _)| count_past_the_limit(store, &item.charge(values)));
+    /// Tells when everything is known that there is to tell.
+    fn tell_then(self, store: &Store, said: Asked<Said>) -> Asked<Response> {
+        match said {
+            Asked::Ready(said) => Asked::Ready(self.tell(store, &said)),
+            Asked::Waiting(said) => {
+                let store = store.clone();
+                Asked::later(async move { self.tell(&store, &said.await) })
             }
-            taken
         }
+    }
+
+    fn tell(mut self, store: &Store, said: &[Taken]) -> Response {
+        let is_over = self.is_over(said);
+        let statuses = self.statuses(store, said);
+        let headers = self.headers.take();
+        let headers = headers.map_or_else(Vec::new, |names| tell::headers(names, &statuses));
+        let mut metadata = self.metadata.take();
+        if let Some(metadata) = &mut metadata {
+            tell::violations(metadata, &statuses, self.quotas());
+        }
+        Response { is_over, statuses, headers, metadata }
+    }
+
+    /// The answer to each descriptor.
+    fn statuses(&mut self, store: &Store, said: &[Taken]) -> SmallVec<[Status; INLINE]> {
+        let mut rest = self.items.iter_mut().zip(said).peekable();
+        let status = |(index, standing): (usize, &Standing)| {
+            let mut tightest: Option<(Figures, &mut Item)> = None;
+            while let Some((item, taken)) = rest.next_if(|(item, _)| item.descriptor == index) {
+                let figures = Figures::new(store, item, taken);
+                if tightest.as_ref().is_none_or(|(other, _)| figures.rank() < other.rank()) {
+                    tightest = Some((figures, item));
+                }
+            }
+            match tightest {
+                Some((figures, item)) => Status {
+                    is_over: figures.is_over && !standing.is_shadow,
+                    current_limit: Some(item.take_told()),
+                    limit_remaining: figures.remaining,
+                    seconds_until_reset: Some(figures.seconds),
+                },
+                None if standing.is_unlimited => {
+                    Status { limit_remaining: u32::MAX, ..Status::default() }
+                }
+                None => Status::default(),
+            }
+        };
+        self.descriptors.iter().enumerate().map(status).collect()
     }
 }
 
-/// Charges an item on its own, also if it is over.
-fn take_one(store: &MemoryStore, item: &Item<'_>, values: &[Value<'_>]) -> Taken {
-    let charge = item.charge(values);
-    if item.is_credit {
-        return store.credit(&charge);
-    }
-    let taken = store.take_one(&charge);
-    if !taken.is_allowed() {
-        count_past_the_limit(store, &charge);
-    }
-    taken
-}
-
-/// Charges all items, or none if the call is over.
-fn take_together(
-    store: &MemoryStore,
-    quotas: &Quotas<'_, '_>,
-    items: &[Item<'_>],
-    values: &[Value<'_>],
-) -> SmallVec<[Taken; INLINE]> {
-    // One of several quotas does not stop a call.
-    let some_quotas = quotas.count() > 1;
-    let charges: SmallVec<[Charge<'_>; INLINE]> = items
-        .iter()
-        .map(|item| {
-            let is_told_only =
-                item.is_shadow || item.is_credit || (some_quotas && quotas.has(item.descriptor));
-            let mode = if is_told_only { Mode::Shadow } else { Mode::Enforce };
-            let cost = if item.is_credit { Cost::PEEK } else { item.cost };
-            Charge { mode, cost, ..item.charge(values) }
-        })
-        .collect();
-    let mut taken: SmallVec<[Taken; INLINE]> = store.take(&charges).into_iter().collect();
-    let is_over = quotas.are_over(items, &taken) && !quotas.settings.shadow;
-    for (item, taken) in items.iter().zip(&mut taken) {
-        // There is something to give back only if it was the last of the quotas that said no.
-        if let Some(receipt) = taken.receipt().filter(|_| is_over) {
-            store.refund(&receipt);
-        }
-        if item.is_credit && !is_over {
-            *taken = store.credit(&item.charge(values));
-        }
-    }
-    taken
-}
-
-impl Item<'_> {
+impl Item {
     fn charge<'a>(&'a self, values: &'a [Value<'a>]) -> Charge<'a> {
         Charge {
             key: Key { limit: self.name, values: &values[self.values.clone()] },
@@ -378,11 +496,33 @@ impl Item<'_> {
             cost: self.cost,
             mode: Mode::Enforce,
             count_denied: false,
-            on_failure: match self.counted {
-                Counted::Written(limit) => on_failure(limit.on_store_failure()),
-                Counted::Brought(_) => OnFailure::Local,
-            },
+            on_failure: self.on_failure,
             is_leased: false,
+        }
+    }
+
+    /// The same, counted also if it is refused, as the service does that the files are of: its counters
+    /// go on past the limit until their window ends, which a peek can tell from one that is just used
+    /// up. The algorithms that are ours would carry the excess over, and lock out whoever goes on
+    /// asking.
+    fn charge_past_the_limit<'a>(&'a self, values: &'a [Value<'a>]) -> Charge<'a> {
+        Charge { count_denied: self.is_window(), ..self.charge(values) }
+    }
+
+    /// Counts what was refused and has not been counted.
+    #[cold]
+    fn count_past_the_limit(&self, store: &Store, values: &[Value<'_>]) {
+        if !self.is_window() {
+            return;
+        }
+        let (cost, most) = (self.cost.units(), self.limit.limit().capacity());
+        // What costs more than there ever is takes all there is first, and then some.
+        let parts = [cost.min(most), cost.saturating_sub(most).min(most)];
+        let charge = |part| Charge { cost: Cost::new(part), ..self.charge_past_the_limit(values) };
+        let charges: SmallVec<[Charge<'_>; 2]> =
+            parts.into_iter().filter(|part| *part > 0).map(charge).collect();
+        if !charges.is_empty() {
+            drop(store.take_each(&charges));
         }
     }
 
@@ -391,90 +531,35 @@ impl Item<'_> {
         !taken.is_allowed() && !self.is_credit
     }
 
+    /// Whether it asks for more than there ever is.
+    fn is_too_costly(&self) -> bool {
+        self.cost.units() > self.limit.limit().capacity()
+    }
+
+    fn is_window(&self) -> bool {
+        matches!(self.limit.limit(), Limit::Counter(Counter::FixedWindow(_)))
+    }
+
     fn period(&self) -> Micros {
-        let (unit, multiplier) = match self.counted {
-            Counted::Written(limit) => (limit.unit(), limit.unit_multiplier()),
-            Counted::Brought(limit) => (limit.unit, limit.unit_multiplier.max(1)),
-        };
-        Micros::new(unit.period().as_micros() * u64::from(multiplier))
+        let units = self.told.unit_multiplier.unwrap_or(1);
+        Micros::new(self.told.unit.period().as_micros() * u64::from(units))
     }
 
-    fn told(&self) -> CurrentLimit {
-        let (name, requests_per_unit, unit, multiplier) = match self.counted {
-            Counted::Written(limit) => (
-                limit.name().cloned(),
-                limit.requests_per_unit(),
-                limit.unit(),
-                limit.unit_multiplier(),
-            ),
-            Counted::Brought(limit) => {
-                (None, limit.requests_per_unit, limit.unit, limit.unit_multiplier)
-            }
-        };
-        let unit_multiplier = (multiplier > 1).then_some(multiplier);
-        CurrentLimit { name, requests_per_unit, unit, unit_multiplier }
+    /// How it is told; once, since a name is not copied.
+    fn take_told(&mut self) -> CurrentLimit {
+        CurrentLimit { name: self.told.name.take(), ..self.told }
     }
-}
-
-/// Counts what was refused, as the service does that the files are of: its counters go on past the
-/// limit until their window ends, which a peek can tell from one that is just used up. The
-/// algorithms that are ours would carry the excess over, and lock out whoever goes on asking.
-#[cold]
-fn count_past_the_limit(store: &MemoryStore, charge: &Charge<'_>) {
-    let Limit::Counter(Counter::FixedWindow(_)) = charge.limit.limit() else { return };
-    let most = charge.limit.limit().capacity();
-    let cost = charge.cost.units();
-    // What costs more than there ever is takes all there is first, and then some.
-    for part in [cost.min(most), cost.saturating_sub(most).min(most)] {
-        let cost = Cost::new(part);
-        if cost != Cost::PEEK {
-            store.take_one(&Charge { cost, count_denied: true, ..*charge });
-        }
-    }
-}
-
-/// The answer to each descriptor.
-fn statuses(
-    store: &MemoryStore,
-    under: &[Under<'_>],
-    items: &[Item<'_>],
-    taken: &[Taken],
-) -> SmallVec<[Status; INLINE]> {
-    let mut rest = items.iter().zip(taken).peekable();
-    let status = |(index, under): (usize, &Under<'_>)| {
-        let mut tightest: Option<Figures<'_, '_>> = None;
-        while let Some((item, taken)) = rest.next_if(|(item, _)| item.descriptor == index) {
-            let figures = Figures::new(store, item, taken);
-            if tightest.as_ref().is_none_or(|other| figures.rank() < other.rank()) {
-                tightest = Some(figures);
-            }
-        }
-        match (tightest, under) {
-            (Some(figures), _) => Status {
-                is_over: figures.is_over && !is_shadow(under),
-                current_limit: Some(figures.item.told()),
-                limit_remaining: figures.remaining,
-                seconds_until_reset: Some(figures.seconds),
-            },
-            (None, Under::Unlimited(_)) => {
-                Status { limit_remaining: u32::MAX, ..Status::default() }
-            }
-            (None, _) => Status::default(),
-        }
-    };
-    under.iter().enumerate().map(status).collect()
 }
 
 /// What is told of one limit.
-struct Figures<'i, 's> {
-    item: &'i Item<'s>,
+struct Figures {
     is_over: bool,
     remaining: u32,
     seconds: u64,
 }
 
-impl<'i, 's> Figures<'i, 's> {
-    fn new(store: &MemoryStore, item: &'i Item<'s>, taken: &Taken) -> Self {
+impl Figures {
+    fn new(store: &Store, item: &Item, taken: &Taken) -> Self {
         let is_over = item.is_over(taken);
         let (remaining, wait) = match taken.decision() {
             // Envoy makes of it the time after which a client should come back.
@@ -485,13 +570,12 @@ impl<'i, 's> Figures<'i, 's> {
             None if is_over => (0, Micros::ZERO),
             None => (item.limit.limit().capacity(), Micros::ZERO),
         };
-        let is_window = matches!(item.limit.limit(), Limit::Counter(Counter::FixedWindow(_)));
         // A window on the clock ends at a known time, also if nothing was taken in it.
         let wait = match wait {
-            Micros::ZERO if is_window => until_next(item.period(), store.now()),
+            Micros::ZERO if item.is_window() => until_next(item.period(), store.now()),
             wait => wait,
         };
-        Self { item, is_over, remaining, seconds: wait.as_micros().div_ceil(1_000_000) }
+        Self { is_over, remaining, seconds: wait.as_micros().div_ceil(1_000_000) }
     }
 
     /// Least for the limit that is most in the way.
@@ -502,4 +586,35 @@ impl<'i, 's> Figures<'i, 's> {
 
 fn until_next(period: Micros, now: Timestamp) -> Micros {
     Micros::new(period.as_micros() - now.as_micros() % period.as_micros())
+}
+
+/// All of some answers, in their order.
+fn all(asked: Vec<Asked<Taken>>) -> Asked<Said> {
+    if asked.iter().all(|asked| matches!(asked, Asked::Ready(_))) {
+        return Asked::Ready(asked.into_iter().map(Asked::wait).collect());
+    }
+    Asked::later(async move {
+        let mut said = Said::new();
+        for asked in asked {
+            said.push(asked.await);
+        }
+        said
+    })
+}
+
+/// Values that outlive the call they came with.
+struct Kept(Vec<(Box<[u8]>, u8)>);
+
+impl Kept {
+    fn new(values: &[Value<'_>]) -> Self {
+        let kept = |value: &Value<'_>| (value.bytes.unwrap_or_default().into(), value.source);
+        Self(values.iter().map(kept).collect())
+    }
+
+    fn lent(&self) -> SmallVec<[Value<'_>; 16]> {
+        self.0
+            .iter()
+            .map(|(bytes, source)| Value { source: *source, ..Value::new(bytes) })
+            .collect()
+    }
 }

@@ -14,7 +14,7 @@ fn answered(gate: &Gate, attributes: &[(&str, &str)], lease: Option<&str>) -> Va
     let attributes: Vec<(&str, &[u8])> =
         attributes.iter().map(|(name, value)| (*name, value.as_bytes())).collect();
     let mut keys = Keys::default();
-    let verdict = gate.limiter.check_showing(&Request::new(&attributes), &mut keys);
+    let verdict = gate.limiter.ask_showing(&Request::new(&attributes), &mut keys).wait();
     written(&verdict, &keys, lease)
 }
 
@@ -94,7 +94,7 @@ fn a_cost_that_no_wait_helps_has_no_wait() {
     let gate = Gate::new("limits: [{name: a, rate: 5/minute}]");
     let mut keys = Keys::default();
     let request = Request { cost: tollgate::Cost::new(6), ..Request::new(&[]) };
-    let verdict = gate.limiter.check_showing(&request, &mut keys);
+    let verdict = gate.limiter.ask_showing(&request, &mut keys).wait();
     let answer = written(&verdict, &keys, None);
     assert_eq!((&answer["allowed"], &answer["retry_after_ms"]), (&json!(false), &Value::Null));
     assert_eq!(answer["limits"][0]["retry_after_ms"], Value::Null);
@@ -171,13 +171,13 @@ fn keys_are_shown_in_the_order_of_the_answers_and_those_of_the_last_request_only
     );
     let mut keys = Keys::default();
     let long: [(&str, &[u8]); 2] = [("user", b"a:b"), ("path", b"/a")];
-    gate.limiter.check_showing(&Request::new(&long), &mut keys);
+    gate.limiter.ask_showing(&Request::new(&long), &mut keys).wait();
     assert_eq!(keys.iter().collect::<Vec<_>>(), ["one:a%3Ab", "two:a%3Ab:%2Fa"]);
     assert_eq!(keys.iter().collect::<Vec<_>>(), gate.limiter.keys(&Request::new(&long)));
-    let verdict = gate.limiter.check_showing(&Request::new(&long[..1]), &mut keys);
+    let verdict = gate.limiter.ask_showing(&Request::new(&long[..1]), &mut keys).wait();
     assert_eq!(verdict.answers().len(), 1);
     assert_eq!((keys.get(0), keys.get(1)), (Some("one:a%3Ab"), None));
-    gate.limiter.check_showing(&Request::new(&[]), &mut keys);
+    gate.limiter.ask_showing(&Request::new(&[]), &mut keys).wait();
     assert_eq!(keys.get(0), None);
 }
 
@@ -208,8 +208,8 @@ fn a_pinned_policy_is_asked_and_enforced_as_one_while_another_is_put_in_force() 
     let attributes: [(&str, &[u8]); 1] = [("user", b"1")];
     let mut keys = Keys::default();
     let request = Request::new(&attributes);
-    assert!(pinned.check(&request).is_allowed());
-    assert!(!pinned.check_showing(&request, &mut keys).is_allowed());
+    assert!(pinned.ask(&request).wait().is_allowed());
+    assert!(!pinned.ask_showing(&request, &mut keys).wait().is_allowed());
     assert_eq!(keys.get(0), Some("old:1"));
     assert_eq!(crate::left(&gate.check(&[("user", "1")])), [8]);
 }

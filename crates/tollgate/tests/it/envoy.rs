@@ -39,7 +39,7 @@ impl Subject {
     }
 
     fn call(&self, descriptors: &[Descriptor<'_>]) -> Response {
-        self.limiter.rate_limit(&Call { domain: "d", descriptors, hits: 0 }).expect("a call")
+        self.limiter.rate_limit(&Call { domain: "d", descriptors, hits: 0 }).expect("a call").wait()
     }
 
     /// One word for each descriptor: `ok` or `over` with what remains, `free` without a limit; then
@@ -141,7 +141,7 @@ descriptors:
         let brought = Override { requests_per_unit: 0, unit: Unit::Day, unit_multiplier: 0 };
         let descriptors = [Descriptor { limit: Some(brought), ..of(A) }];
         let call = Call { domain: "unknown", descriptors: &descriptors, hits: 1 };
-        let response = subject.limiter.rate_limit(&call).unwrap();
+        let response = subject.limiter.rate_limit(&call).unwrap().wait();
         assert_eq!(response.statuses[..], [Status::default()]);
         assert!(!response.is_over);
     }
@@ -182,7 +182,7 @@ descriptors:
     fn a_limiter_without_descriptors_limits_nothing() {
         let limiter = Limiter::from_yaml("limits: []").unwrap();
         let call = Call { domain: "d", descriptors: &[of(A)], hits: 1 };
-        assert_eq!(limiter.rate_limit(&call).unwrap().statuses[..], [Status::default()]);
+        assert_eq!(limiter.rate_limit(&call).unwrap().wait().statuses[..], [Status::default()]);
     }
 }
 
@@ -194,7 +194,7 @@ mod hits {
         let subject = Subject::new(TWO.replace("3", "10").as_str());
         let ask = |hits: u32, descriptors: &[Descriptor<'_>]| {
             let call = Call { domain: "d", descriptors, hits };
-            subject.limiter.rate_limit(&call).unwrap().statuses[0].limit_remaining
+            subject.limiter.rate_limit(&call).unwrap().wait().statuses[0].limit_remaining
         };
         assert_eq!(ask(0, &[of(A)]), 9);
         assert_eq!(ask(2, &[of(A)]), 7);
@@ -582,8 +582,14 @@ descriptors:
         ];
         for (domain, entries) in cases {
             let call = Call { domain, descriptors: &[of(entries)], hits: 1 };
-            assert!(!subject.limiter.rate_limit(&call).unwrap().is_over, "{domain} {entries:?}");
-            assert!(subject.limiter.rate_limit(&call).unwrap().is_over, "{domain} {entries:?}");
+            assert!(
+                !subject.limiter.rate_limit(&call).unwrap().wait().is_over,
+                "{domain} {entries:?}"
+            );
+            assert!(
+                subject.limiter.rate_limit(&call).unwrap().wait().is_over,
+                "{domain} {entries:?}"
+            );
         }
     }
 }
@@ -630,7 +636,7 @@ mod told {
         let limit = Override { requests_per_unit: 9, unit: Unit::Day, unit_multiplier: 0 };
         let asked = [Descriptor { limit: Some(limit), ..super::hits(A, 2) }, of(B)];
         let call = Call { domain: "d", descriptors: &asked, hits: 5 };
-        let response = subject.limiter.rate_limit(&call).unwrap();
+        let response = subject.limiter.rate_limit(&call).unwrap().wait();
         let text = |text: &str| Value::Text(text.to_owned());
         let expected = vec![
             ("domain", text("d")),
@@ -748,7 +754,7 @@ mod page {
                     let entries = asked(call.trim());
                     let descriptors: Vec<_> = entries.iter().map(|it| of(it)).collect();
                     let call = Call { domain, descriptors: &descriptors, hits: 1 };
-                    let response = subject.limiter.rate_limit(&call).unwrap();
+                    let response = subject.limiter.rate_limit(&call).unwrap().wait();
                     let found: Vec<String> = response.statuses.iter().map(told).collect();
                     assert_eq!(found.join(" | "), answer.trim(), "{line}");
                     calls += 1;

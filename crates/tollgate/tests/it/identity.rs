@@ -575,7 +575,7 @@ fn leaving_out_the_header_a_limit_counts_by_is_no_way_around_it() {
         let sent = sent(&no_headers, None);
         let attributes = extract(pinned.policy().attributes(), &sent, &mut room).unwrap();
         let request = Request { missing: Missing::Shared, ..Request::new(&attributes) };
-        pinned.check(&request).is_allowed()
+        pinned.ask(&request).wait().is_allowed()
     });
     assert_eq!(allowed.count(), 3);
 }

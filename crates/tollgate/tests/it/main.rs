@@ -19,6 +19,7 @@ const MIDNIGHT: Timestamp = Timestamp::from_micros(1_760_054_400_000_000);
 /// A limiter under test, and the clock it goes by.
 struct Gate {
     limiter: Limiter,
+    store: Arc<MemoryStore>,
     clock: Clock,
 }
 
@@ -35,8 +36,9 @@ impl Gate {
     fn of_size(policy: Policy, max_bytes: usize) -> Self {
         let clock = Clock::manual(MIDNIGHT);
         let store = MemoryStore::with_max_bytes(clock.clone(), max_bytes).expect("a megabyte");
-        let limiter = Limiter::new(policy, Arc::new(store)).expect("a handful of limits");
-        Self { limiter, clock }
+        let store = Arc::new(store);
+        let limiter = Limiter::new(policy, Arc::clone(&store)).expect("a handful of limits");
+        Self { limiter, store, clock }
     }
 
     /// A request over the API.
