@@ -126,7 +126,7 @@ impl Key<'_> {
                 (None, _) => text.push('%'),
                 (Some(bytes), Shown::Plainly) => encode(text, bytes),
                 (Some(bytes), Shown::AsHash) => {
-                    write_to(text, format_args!("%h{:032x}", hash(bytes)))
+                    write_to(text, format_args!("%h{:032x}", hash(bytes)));
                 }
                 (Some(bytes), Shown::IsHash) => {
                     text.push_str("%h");

@@ -40,6 +40,9 @@ pub const FIRST_MAX: usize = 8;
 /// Bytes of an attribute's name.
 pub const ATTRIBUTE_BYTES_MAX: usize = 256;
 
+/// Bytes of an override of one key, as text.
+pub const CHANGE_BYTES_MAX: usize = 4096;
+
 /// Bytes of a tenant's or a tier's name. A tenant's name is part of its keys.
 pub const TENANT_BYTES_MAX: usize = 256;
 

@@ -10,9 +10,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use tollgate_core::bounds::LOG_ENTRIES_MAX;
-use tollgate_core::{Algorithm, Limit, Quota, QuotaError, Value};
+use tollgate_core::{Algorithm, Align, Limit, Micros, Quota, QuotaError, Value};
 
 use crate::attribute::{AttributeId, Attributes, Facts, is_secret};
+use crate::change::Base;
 use crate::decode::{Amount, At, CostDraft, Document, HowMuch, Key, LimitDraft, ListDraft};
 use crate::hash::WordMap;
 use crate::index::Index;
@@ -237,6 +238,7 @@ impl<'c, 't> Compiler<'c, 't> {
                     place,
                     cost: self.cost(limit),
                     shards: shards.clone(),
+                    base: Base::of(limit, number, self.attributes),
                 }),
             });
         }
@@ -495,7 +497,7 @@ fn word(text: &str) -> Key {
 }
 
 /// Of a lease that was read without a mistake, only the number of slots can be refused.
-fn too_many_slots(slots: u32) -> String {
+pub(crate) fn too_many_slots(slots: u32) -> String {
     format!("{slots} at a time are more than are told apart; the most is {LOG_ENTRIES_MAX}")
 }
 
@@ -506,11 +508,22 @@ pub(crate) fn size_name(algorithm: Algorithm) -> &'static str {
 
 /// A limit by rate. The size is its burst or queue; others have none.
 fn make(limit: &LimitDraft, rate: Quota, size: u32) -> Result<Limit, QuotaError> {
-    match limit.algorithm {
+    limit_of(limit.algorithm, rate, size, limit.tuning.max_delay, limit.tuning.align)
+}
+
+/// The same, of an algorithm; what means nothing to it is not looked at.
+pub(crate) fn limit_of(
+    algorithm: Algorithm,
+    rate: Quota,
+    size: u32,
+    max_delay: Option<Micros>,
+    align: Align,
+) -> Result<Limit, QuotaError> {
+    match algorithm {
         Algorithm::SlidingWindow => Ok(Limit::sliding_window(rate)),
         Algorithm::TokenBucket => Limit::token_bucket(rate, size),
-        Algorithm::LeakyBucket => Limit::leaky_bucket(rate, size, limit.tuning.max_delay),
-        Algorithm::FixedWindow => Ok(Limit::fixed_window(rate, limit.tuning.align)),
+        Algorithm::LeakyBucket => Limit::leaky_bucket(rate, size, max_delay),
+        Algorithm::FixedWindow => Ok(Limit::fixed_window(rate, align)),
         Algorithm::SlidingLog => Limit::sliding_log(rate),
         Algorithm::Concurrency => unreachable!("a concurrency limit has no rate"),
     }

@@ -89,6 +89,7 @@
 mod address;
 mod attribute;
 pub mod bounds;
+mod change;
 mod compile;
 mod condition;
 mod decode;
@@ -97,6 +98,7 @@ mod hash;
 mod index;
 mod lint;
 mod mistake;
+mod named;
 mod path;
 mod policy;
 mod request;
@@ -112,8 +114,10 @@ mod words;
 mod yaml;
 
 pub use address::{Cidr, CidrError};
+pub use change::Change;
 pub use descriptors::{DescriptorLimit, DescriptorRule, Descriptors, Domain, Unit};
 pub use mistake::{Mistake, Mistakes, Place, Warning, WarningCode};
+pub use named::Named;
 pub use policy::{Caller, ExplainedValue, Explanation, KnownBy, Policy, Standing};
 pub use request::{Admission, Charge, Charges, End, ListEntry, Missing, Request, Scratch, Values};
 pub use rule::{Mode, OnStoreFailure, Per, Rule, Source, SyncMode};

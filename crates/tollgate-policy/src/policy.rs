@@ -3,7 +3,7 @@
 //! The order in which a request is judged is fixed: first the block list, then the allow list, then
 //! whether its key is known, then the limits in the order they are written.
 
-use tollgate_core::{Cost, Limit, Quota};
+use tollgate_core::{Cost, Limit, Quota, Value};
 
 use crate::address::CountedText;
 use crate::attribute::{AttributeId, Attributes, Facts, is_secret};
@@ -15,8 +15,9 @@ use crate::index::{self, Found};
 use crate::lint::Lint;
 use crate::mistake::{Mistakes, Report, Source, Span, Warning, quoted};
 use crate::request::{Admission, Charge, Charges, Request, Scratch, Values};
-use crate::rule::{Asked, CostOf, Mode, Rule};
+use crate::rule::{Asked, CostOf, Mode, Per, Rule};
 use crate::settings::Settings;
+use crate::shards::Shards;
 use crate::tenants::{self, Tenancy, TenantTable};
 use crate::yaml;
 
@@ -103,6 +104,32 @@ impl Policy {
     /// limit.
     pub fn rate(&self, limit: usize) -> Option<Quota> {
         self.compiled.rates[limit]
+    }
+
+    /// Which limit a shard of one of the [`limits`](Self::limits) has.
+    pub(crate) fn share(&self, whole: usize, shards: &Shards, number: u8) -> usize {
+        self.compiled.share(whole, shards, number)
+    }
+
+    /// By which limits a rule counts those who have these values, if they are of a tenant that is
+    /// allowed something else.
+    pub(crate) fn limits_of_tenant(&self, rule: usize, values: &[Value<'_>]) -> Vec<usize> {
+        let Some(lookup) = &self.tenants else { return Vec::new() };
+        let per = self.compiled.rules[rule].per.iter();
+        let is_tenant = |(value, per): &(&Value<'_>, &Per)| {
+            per.sources()[usize::from(value.source)].id == lookup.tenant
+        };
+        let tenant = values.iter().zip(per).find(is_tenant).and_then(|(value, _)| value.bytes);
+        let Some(set) = tenant.and_then(|tenant| lookup.table.set_of(tenant)) else {
+            return Vec::new();
+        };
+        let variants = self.compiled.overrides.iter().filter(|(variant, _)| variant.set == set);
+        let changed = variants.flat_map(|(_, changed)| changed);
+        let changed = changed.filter(|changed| changed.rule as usize == rule);
+        let mut limits: Vec<usize> = changed.map(|changed| changed.limit as usize).collect();
+        limits.sort_unstable();
+        limits.dedup();
+        limits
     }
 
     /// The names of all attributes the policy asks about, header names in small letters. A door

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tollgate_core::{Algorithm, Cost, Shown, Value};
 
 use crate::attribute::{AttributeId, Facts};
+use crate::change::Base;
 use crate::mistake::Place;
 use crate::request::{End, Missing, Values};
 use crate::select::Select;
@@ -43,6 +44,7 @@ pub(crate) struct Details {
     pub(crate) place: Place,
     pub(crate) cost: CostOf,
     pub(crate) shards: Option<Shards>,
+    pub(crate) base: Base,
 }
 
 impl Rule {

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
 use sha2::{Digest, Sha256};
-use tollgate_core::Quota;
+use tollgate_core::{Algorithm, Quota};
 
 use crate::bounds::{POLICY_MARKS_MAX, RATES_MAX, TENANT_BYTES_MAX, TENANTS_MARKS_MAX};
 use crate::decode::{Decoder, Fields, TenantsDraft};
@@ -67,6 +67,13 @@ impl TenantTable {
         Some(Variant { set, tier: owner.tier })
     }
 
+    /// The set of overrides that the tenant of this name has.
+    pub(crate) fn set_of(&self, tenant: &[u8]) -> Option<u32> {
+        let number =
+            (0..self.tenants.len()).find(|it| self.tenants.get(*it).as_bytes() == tenant)?;
+        self.sets[number as usize]
+    }
+
     /// Every tier that some key has, in the order of the file.
     pub(crate) fn tiers(&self) -> impl Iterator<Item = &str> {
         (0..self.tiers.len()).map(|number| self.tiers.get(number))
@@ -119,6 +126,27 @@ pub(crate) struct Override {
     pub(crate) burst: Vec<u32>,
     pub(crate) queue: Vec<u32>,
     pub(crate) concurrency: Option<u32>,
+}
+
+impl Override {
+    /// Whether it says only what means something to an algorithm.
+    pub(crate) fn fits(&self, algorithm: Algorithm) -> Result<(), String> {
+        let has = [
+            ("rate", !self.rate.is_empty(), algorithm != Algorithm::Concurrency),
+            ("burst", !self.burst.is_empty(), algorithm == Algorithm::TokenBucket),
+            ("queue", !self.queue.is_empty(), algorithm == Algorithm::LeakyBucket),
+            ("concurrency", self.concurrency.is_some(), algorithm == Algorithm::Concurrency),
+        ];
+        match has.iter().find(|(_, is_said, is_meaningful)| *is_said && !is_meaningful) {
+            None => Ok(()),
+            Some(_) if algorithm == Algorithm::Concurrency => {
+                Err("it counts slots; only concurrency can be changed".to_owned())
+            }
+            Some((field, ..)) => {
+                Err(format!("{field} means nothing to it, because it is a {algorithm}"))
+            }
+        }
+    }
 }
 
 /// Reads a tenants file. What is wrong with it goes to the report.
@@ -348,7 +376,7 @@ fn overrides(node: &Node, decoder: &mut Decoder<'_, '_, '_>) -> Option<Vec<(Word
     read.into_iter().collect()
 }
 
-fn one_override(
+pub(crate) fn one_override(
     fields: &Fields<'_>,
     owner: &str,
     span: Span,

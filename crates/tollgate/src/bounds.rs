@@ -1,4 +1,6 @@
-//! Every bound of what is read from a request, with its reason.
+//! Every bound of what is read from a request, or kept of it, with its reason.
+
+use tollgate_core::Micros;
 
 /// Addresses in `X-Forwarded-For`. A chain of proxies is a handful long; whoever sends more wants
 /// us to read.
@@ -20,3 +22,20 @@ pub const ENTRIES_MAX: usize = 64;
 /// Different limits that such calls may bring along in a process's life. A store can tell half a
 /// million limits apart, and whoever may call must not use them up. Beyond it the files decide.
 pub const OVERRIDES_MAX: usize = 16_384;
+
+/// Keys that may have a limit of their own by an operator's word. Tenants that always have one belong
+/// into the tenants file.
+pub const KEY_OVERRIDES_MAX: usize = 10_000;
+
+/// Limits that are told of one key, whose limit goes by something that the key does not tell. Tiers are
+/// few; who has more of them than this sees the first.
+pub const LOOKS_MAX: usize = 16;
+
+/// Keys that the list of the most denied tells apart. Its error is one part in so many.
+pub const SKETCH_KEYS: usize = 256;
+
+/// Bytes of a key in that list. Longer ones fit no URL that could name them.
+pub const SKETCH_KEY_BYTES_MAX: usize = 1_024;
+
+/// How long that list counts before it begins to forget.
+pub const SKETCH_PERIOD: Micros = Micros::from_secs(600);

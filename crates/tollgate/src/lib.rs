@@ -37,16 +37,23 @@ pub mod bounds;
 pub mod envoy;
 pub mod http;
 mod limiter;
+mod operator;
+mod overrides;
+mod sketch;
 mod verdict;
 
 pub use limiter::{Keys, Lease, Limiter, LimiterError, Pinned};
+pub use operator::Look;
+pub use overrides::{KeyRefused, Override};
+pub use sketch::{Frequent, FrequentKey};
 pub use tollgate_core::{
-    Algorithm, Cost, Decision, Key, Limit, Micros, Outcome, Quota, Timestamp, Value,
+    Algorithm, Cost, Decision, Key, KeyBuf, KeyError, Limit, Micros, Outcome, Quota, Timestamp,
+    Value,
 };
 pub use tollgate_policy::{
-    Cidr, ClientIp, EncodedSlash, End, HeaderGeneration, Likeness, Listen, Listener, Missing,
-    Mistake, Mistakes, Mode, OnStoreFailure, Paths, Policy, Request, Rule, Settings, Source,
-    Store as StoreSettings, Warning,
+    Change, Cidr, ClientIp, EncodedSlash, End, HeaderGeneration, Likeness, Listen, Listener,
+    Missing, Mistake, Mistakes, Mode, OnStoreFailure, Paths, Policy, Request, Rule, Settings,
+    Source, Store as StoreSettings, Warning,
 };
 pub use tollgate_store::{
     Answers, Asked, Charge, Clock, Enrolled, MemoryStore, Store, Taken, TooManyLimits,

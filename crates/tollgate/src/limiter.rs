@@ -1,12 +1,13 @@
 //! Asks the policy what applies and the store what is left.
 
+use std::collections::BTreeMap;
 use std::error;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::{ArcSwap, Guard};
 use smallvec::SmallVec;
-use tollgate_core::{Key, Limit, Logged, Micros, Timestamp};
+use tollgate_core::{Key, Limit, Logged, Micros, Quota, Timestamp};
 use tollgate_policy::{Admission, Charges, Mistakes, Mode, OnStoreFailure, Policy, Request};
 use tollgate_policy::{Rule, Scratch, Store as StoreSettings, SyncMode};
 use tollgate_store::bounds::MAX_BYTES_DEFAULT;
@@ -14,19 +15,26 @@ use tollgate_store::{Answers, Asked, Charge, Claim, Clock, Enrolled, MemoryStore
 use tollgate_store::{Store, Taken, TooManyLimits, Unreservable};
 
 use crate::envoy::Engine;
+use crate::overrides::{Override, Overrides};
+use crate::sketch::Sketch;
 use crate::verdict::{Entry, Ruling, Verdict};
 
 /// Decides requests under a policy, which can be replaced while it does.
 pub struct Limiter {
     store: Store,
     policy: ArcSwap<InForce>,
+    /// Held while something else is put in force, since that is made of what is.
+    pub(crate) changing: Mutex<()>,
+    pub(crate) denials: Arc<Sketch>,
     envoy: Engine,
 }
 
-/// A policy with its limits enrolled.
+/// A policy and what single keys are allowed instead, with their limits enrolled.
 pub(crate) struct InForce {
-    pub(crate) policy: Policy,
-    enrolled: Vec<Enrolled>,
+    pub(crate) policy: Arc<Policy>,
+    /// The policy's, and after them those of overrides.
+    pub(crate) enrolled: Vec<Enrolled>,
+    pub(crate) overrides: Overrides,
 }
 
 /// Limits of one request that need no allocation.
@@ -36,8 +44,14 @@ impl Limiter {
     /// A limiter that keeps its states in `store`.
     pub fn new(policy: Policy, store: impl Into<Store>) -> Result<Self, TooManyLimits> {
         let store = store.into();
-        let policy = ArcSwap::from_pointee(InForce::new(policy, &store)?);
-        Ok(Self { store, policy, envoy: Engine::default() })
+        let in_force = InForce::new(Arc::new(policy), BTreeMap::new(), &store)?;
+        Ok(Self {
+            store,
+            policy: ArcSwap::from_pointee(in_force),
+            changing: Mutex::default(),
+            denials: Arc::default(),
+            envoy: Engine::default(),
+        })
     }
 
     /// A limiter for a policy that needs no other file, with a memory store of its own, as large as
@@ -100,18 +114,25 @@ impl Limiter {
             keys.clear();
         }
         let (mut taken, mut elsewhere) = (SmallVec::new(), None);
-        let ruling = match &policy.policy.admit(request, &mut scratch) {
+        let ruling = match &mut policy.policy.admit(request, &mut scratch) {
             Admission::Charges(charges) => {
                 if let Some(keys) = keys {
                     charges.iter().for_each(|charge| keys.push(&self.store, &key(charge)));
                 }
-                match self.store.memory() {
+                if !policy.overrides.are_none() {
+                    policy.override_charges(charges, &self.store);
+                }
+                let ruling = match self.store.memory() {
                     Some(store) => settle(store, &policy, charges, &mut taken),
                     None => {
-                        elsewhere = Elsewhere::ask(&self.store, &policy, charges);
+                        elsewhere = Elsewhere::ask(self, &policy, charges);
                         Ruling::Allowed
                     }
+                };
+                if ruling == Ruling::Denied {
+                    self.count_denials(charges, &taken);
                 }
+                ruling
             }
             other => ruled_out(other),
         };
@@ -135,8 +156,30 @@ impl Limiter {
     /// Puts another policy in force. Requests under way finish under the one they began with; what
     /// keys have consumed stays consumed.
     pub fn replace_policy(&self, policy: Policy) -> Result<(), TooManyLimits> {
-        self.policy.store(Arc::new(InForce::new(policy, &self.store)?));
+        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let overrides = self.policy.load().overrides.list().clone();
+        self.put_in_force(InForce::new(Arc::new(policy), overrides, &self.store)?);
         Ok(())
+    }
+
+    /// Call it with `changing` held.
+    pub(crate) fn put_in_force(&self, in_force: InForce) {
+        self.policy.store(Arc::new(in_force));
+    }
+
+    pub(crate) fn in_force(&self) -> Arc<InForce> {
+        self.policy.load_full()
+    }
+
+    /// Remembers whom a request was denied for.
+    #[cold]
+    fn count_denials(&self, charges: &Charges<'_, '_>, entries: &[Entry]) {
+        let now = self.store.now();
+        for (charge, entry) in charges.iter().zip(entries) {
+            if charge.rule.mode() == Mode::Enforce && !entry.taken.is_allowed() {
+                self.denials.count(now, |text| self.store.write_key_text(&key(charge), text));
+            }
+        }
     }
 
     /// Shows the policy in force to `look`.
@@ -217,22 +260,35 @@ struct Elsewhere {
     asked: Asked<Answers>,
     /// The rule and the limit of each charge.
     charged: SmallVec<[(u32, u32); INLINE]>,
+    /// The keys of all, and who remembers those that are denied.
+    keys: Keys,
+    denials: Arc<Sketch>,
+    asked_at: Timestamp,
 }
 
 impl Elsewhere {
     /// Nobody is asked if no limit applies.
-    fn ask(store: &Store, policy: &InForce, charges: &Charges<'_, '_>) -> Option<Self> {
+    fn ask(limiter: &Limiter, policy: &InForce, charges: &Charges<'_, '_>) -> Option<Self> {
+        let store = &limiter.store;
         let ask = |charge| asked(policy, charge);
         let asked: SmallVec<[Charge<'_>; INLINE]> = charges.iter().map(ask).collect();
         let charged = |charge: &tollgate_policy::Charge<'_, '_>| {
             (charge.rule_index as u32, charge.limit as u32)
         };
         let charged = charges.iter().map(charged).collect();
-        (!asked.is_empty()).then(|| Self { asked: store.take(&asked), charged })
+        let mut keys = Keys::default();
+        charges.iter().for_each(|charge| keys.push(store, &key(charge)));
+        (!asked.is_empty()).then(|| Self {
+            asked: store.take(&asked),
+            charged,
+            keys,
+            denials: Arc::clone(&limiter.denials),
+            asked_at: store.now(),
+        })
     }
 
     fn verdict(self, policy: Guard<Arc<InForce>>) -> Asked<Verdict> {
-        let Self { asked, charged } = self;
+        let Self { asked, charged, keys, denials, asked_at } = self;
         // A guard that is kept for long makes others slower.
         let policy = Guard::into_inner(policy);
         asked.map(move |answers| {
@@ -240,6 +296,15 @@ impl Elsewhere {
             for (&(rule, limit), said) in charged.iter().zip(answers.taken()) {
                 ruling = ruled(ruling, &policy.policy.rules()[rule as usize], said);
                 taken.push(Entry { rule, limit, taken: *said });
+            }
+            if ruling == Ruling::Denied {
+                let told = charged.iter().zip(answers.taken()).zip(keys.iter());
+                for ((&(rule, _), said), key) in told {
+                    let rule = &policy.policy.rules()[rule as usize];
+                    if rule.mode() == Mode::Enforce && !said.is_allowed() {
+                        denials.count(asked_at, |text| text.push_str(key));
+                    }
+                }
             }
             let origin = answers.origin().cloned();
             Verdict { ruling, taken, origin, policy: Guard::from_inner(policy) }
@@ -316,10 +381,39 @@ impl fmt::Debug for InForce {
 }
 
 impl InForce {
-    fn new(policy: Policy, store: &Store) -> Result<Self, TooManyLimits> {
+    pub(crate) fn new(
+        policy: Arc<Policy>,
+        overrides: BTreeMap<String, Override>,
+        store: &Store,
+    ) -> Result<Self, TooManyLimits> {
         let enrolled = policy.limits().iter().map(|limit| store.enroll(*limit));
-        let enrolled = enrolled.collect::<Result<_, _>>()?;
-        Ok(Self { policy, enrolled })
+        let mut enrolled = enrolled.collect::<Result<Vec<Enrolled>, _>>()?;
+        let overrides = Overrides::new(overrides, &policy, store, &mut enrolled)?;
+        Ok(Self { policy, enrolled, overrides })
+    }
+
+    /// Which of the enrolled limits a key under a rule has by an override.
+    pub(crate) fn overridden(&self, rule: usize, key: &Key<'_>, store: &Store) -> Option<usize> {
+        let place = self.overrides.find(rule, key, store)?;
+        Some(self.policy.limits().len() + place)
+    }
+
+    /// Puts the limits of overrides in the place of those of the policy.
+    #[cold]
+    fn override_charges(&self, charges: &mut Charges<'_, '_>, store: &Store) {
+        for charge in charges {
+            if let Some(limit) = self.overridden(charge.rule_index, &key(charge), store) {
+                charge.limit = limit;
+            }
+        }
+    }
+
+    /// The rate of an enrolled limit as it was written; none of a concurrency limit.
+    pub(crate) fn rate(&self, limit: usize) -> Option<Quota> {
+        match limit.checked_sub(self.policy.limits().len()) {
+            None => self.policy.rate(limit),
+            Some(place) => self.overrides.rate(place),
+        }
     }
 }
 
@@ -328,10 +422,10 @@ impl Verdict {
     /// [`Limiter::release`] when its work ends. They are the lease's from then on, and no longer
     /// refunded with the verdict.
     pub fn take_lease(&mut self) -> Option<Lease> {
-        let policy = &self.policy.policy;
+        let limits = &self.policy.enrolled;
         let (mut slots, mut length) = (SmallVec::new(), Micros::ZERO);
         for (place, entry) in self.taken.iter_mut().enumerate() {
-            if let Limit::Logged(Logged::Concurrency(limit)) = policy.limits()[entry.limit as usize]
+            if let Limit::Logged(Logged::Concurrency(limit)) = limits[entry.limit as usize].limit()
                 && let Some(slot) = entry.taken.take_receipt()
             {
                 slots.push(Claim::new(slot, self.origin.as_ref(), place));

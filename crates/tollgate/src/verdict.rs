@@ -170,12 +170,12 @@ impl<'v> Answer<'v> {
 
     /// How much it allows to this request's caller.
     pub fn limit(&self) -> &'v Limit {
-        &self.policy.policy.limits()[self.entry.limit as usize]
+        self.policy.enrolled[self.entry.limit as usize].limit()
     }
 
-    /// The rate as the policy writes it; none of a concurrency limit.
+    /// The rate as it is written; none of a concurrency limit.
     pub fn rate(&self) -> Option<Quota> {
-        self.policy.policy.rate(self.entry.limit as usize)
+        self.policy.rate(self.entry.limit as usize)
     }
 
     /// What it said; nothing if it could not count.

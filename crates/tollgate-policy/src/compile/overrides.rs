@@ -105,11 +105,9 @@ impl Change<'_> {
     ) -> Result<Vec<Changed>, String> {
         let draft = &self.limits[place];
         let rules = self.compiled.rules_of[place].clone();
+        change.fits(draft.algorithm)?;
         match &draft.how_much {
             HowMuch::Slots(slots) => {
-                if !(change.rate.is_empty() && change.burst.is_empty() && change.queue.is_empty()) {
-                    return Err("it counts slots; only concurrency can be changed".to_owned());
-                }
                 let slots = match change.concurrency {
                     Some(slots) => slots,
                     None => self.value(compiler, "concurrency", slots)?,
@@ -140,14 +138,6 @@ impl Change<'_> {
             Algorithm::LeakyBucket => &change.queue,
             _ => &change.burst,
         };
-        let misfit = [
-            ("concurrency", change.concurrency.is_some()),
-            ("burst", !change.burst.is_empty() && algorithm != Algorithm::TokenBucket),
-            ("queue", !change.queue.is_empty() && algorithm != Algorithm::LeakyBucket),
-        ];
-        if let Some((field, _)) = misfit.iter().find(|(_, is_misfit)| *is_misfit) {
-            return Err(format!("{field} means nothing to it, because it is a {algorithm}"));
-        }
         for (field, count) in [("rate", change.rate.len()), (size_name(algorithm), sizes.len())] {
             if count != 0 && count != rates.len() {
                 let needed = rates.len();

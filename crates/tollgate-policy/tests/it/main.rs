@@ -5,6 +5,7 @@ mod descriptors;
 mod docs;
 mod hostile;
 mod index;
+mod keys;
 mod matching;
 mod random;
 mod settings;

@@ -23,7 +23,7 @@
 //! costs is not a cost). A request that holds concurrency slots has the member `lease`.
 
 use super::text::{json_string, number};
-use crate::{Answer, Keys, Micros, Ruling, Verdict};
+use crate::{Answer, Keys, Look, Micros, Ruling, Verdict};
 
 /// Writes the answer to the end of `out`. `keys` are those that were shown with the verdict, `lease`
 /// is the name under which the slots of the request can be given back.
@@ -39,19 +39,36 @@ pub fn write(out: &mut Vec<u8>, verdict: &Verdict, keys: &Keys, lease: Option<&s
     millis(out, verdict.retry_after());
     out.extend_from_slice(b",\"delay_ms\":");
     number(out, verdict.delay().as_millis_up());
-    out.extend_from_slice(b",\"limits\":[");
-    for (number, answer) in verdict.answers().enumerate() {
-        if number > 0 {
-            out.push(b',');
-        }
-        write_answer(out, &answer, keys.get(number).unwrap_or_default());
-    }
-    out.push(b']');
+    limits(out, verdict, |number| keys.get(number).unwrap_or_default());
     if let Some(lease) = lease {
         out.extend_from_slice(b",\"lease\":");
         json_string(out, lease);
     }
     out.push(b'}');
+}
+
+/// Writes what is known of a key to the end of `out`: `limits` as above, one for each rate that the key
+/// may be under, and `override`, what it is allowed instead of what the policy says, or `null`.
+pub fn write_look(out: &mut Vec<u8>, look: &Look, key: &str) {
+    out.extend_from_slice(b"{\"key\":");
+    json_string(out, key);
+    limits(out, look.verdict(), |_| key);
+    out.extend_from_slice(b",\"override\":");
+    let changed = look.changed.as_ref().map_or("null".to_owned(), ToString::to_string);
+    out.extend_from_slice(changed.as_bytes());
+    out.push(b'}');
+}
+
+/// What every limit said, after a comma.
+fn limits<'k>(out: &mut Vec<u8>, verdict: &Verdict, key: impl Fn(usize) -> &'k str) {
+    out.extend_from_slice(b",\"limits\":[");
+    for (number, answer) in verdict.answers().enumerate() {
+        if number > 0 {
+            out.push(b',');
+        }
+        write_answer(out, &answer, key(number));
+    }
+    out.push(b']');
 }
 
 fn write_answer(out: &mut Vec<u8>, answer: &Answer<'_>, key: &str) {

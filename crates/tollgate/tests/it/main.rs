@@ -7,6 +7,7 @@ mod examples;
 mod fields;
 mod identity;
 mod limiter;
+mod operator;
 
 use std::sync::Arc;
 

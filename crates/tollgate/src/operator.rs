@@ -1,0 +1,147 @@
+//! What an operator asks and changes: single keys, and who is denied most.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError};
+
+use arc_swap::Guard;
+use smallvec::SmallVec;
+use tollgate_core::{Cost, Key, KeyBuf, Timestamp};
+use tollgate_policy::Named;
+use tollgate_store::{Asked, Charge};
+
+use crate::bounds::{KEY_OVERRIDES_MAX, LOOKS_MAX};
+use crate::limiter::{InForce, Limiter, on_failure};
+use crate::overrides::{KeyRefused, Override};
+use crate::sketch::Frequent;
+use crate::verdict::{Entry, Ruling, Verdict};
+
+/// A key as it is now.
+#[derive(Debug)]
+pub struct Look {
+    verdict: Verdict,
+    /// What it is allowed instead of what the policy says, if it is.
+    pub changed: Option<Override>,
+}
+
+impl Look {
+    /// What its limit says of it. There are several answers if the limit goes by something that the
+    /// key does not tell, as a tier: one for each.
+    pub fn verdict(&self) -> &Verdict {
+        &self.verdict
+    }
+}
+
+impl Limiter {
+    /// Looks at a key, and changes nothing.
+    pub fn look(&self, key: &KeyBuf) -> Result<Asked<Look>, KeyRefused> {
+        let policy = self.in_force();
+        let named = named(&policy, key)?;
+        let rule = &policy.policy.rules()[named.rule];
+        let values = key.values();
+        let key = Key { limit: key.limit(), values: &values };
+        let text = self.store().key_text(&key);
+        let changed = policy.overridden(named.rule, &key, self.store());
+        let limits: SmallVec<[usize; 4]> = match changed {
+            Some(limit) => std::iter::once(limit).collect(),
+            None => named.limits.into_iter().take(LOOKS_MAX).collect(),
+        };
+        let charge = |limit: &usize| Charge {
+            cost: Cost::PEEK,
+            on_failure: on_failure(rule.on_store_failure()),
+            ..Charge::new(key, &policy.enrolled[*limit])
+        };
+        let charges: SmallVec<[Charge<'_>; 4]> = limits.iter().map(charge).collect();
+        let asked = self.store().take_each(&charges);
+        let changed = changed.and_then(|_| policy.overrides.list().get(&text).cloned());
+        let rule = named.rule as u32;
+        drop(charges);
+        Ok(asked.map(move |answers| {
+            let taken = limits.iter().zip(answers.taken());
+            let taken =
+                taken.map(|(limit, taken)| Entry { rule, limit: *limit as u32, taken: *taken });
+            let (taken, ruling) = (taken.collect(), Ruling::Allowed);
+            let policy = Guard::from_inner(policy);
+            Look { verdict: Verdict { ruling, taken, origin: None, policy }, changed }
+        }))
+    }
+
+    /// Forgets what a key has consumed; false if nothing was known of it.
+    pub fn reset(&self, key: &KeyBuf) -> Result<Asked<bool>, KeyRefused> {
+        named(&self.in_force(), key)?;
+        Ok(self.store().reset(&Key { limit: key.limit(), values: &key.values() }))
+    }
+
+    /// The keys that were denied most often of late.
+    pub fn denied(&self) -> Frequent {
+        self.denials.tell(self.now())
+    }
+
+    /// Allows a key something else from now on. What it has consumed stays consumed.
+    pub fn put_override(&self, one: Override) -> Result<(), KeyRefused> {
+        self.change(|policy, list, now| {
+            let named = named(policy, &one.key)?;
+            let changed = policy.policy.changed(named.rule, &one.change);
+            changed.map_err(|why| KeyRefused::Change { why })?;
+            list.retain(|_, other| other.is_in_time(now));
+            list.insert(one.key.to_string(), one);
+            Ok(())
+        })
+    }
+
+    /// Takes it back; false if there was none.
+    pub fn remove_override(&self, key: &KeyBuf) -> bool {
+        let mut was_there = false;
+        let changed = self.change(|_, list, now| {
+            was_there = list.remove(&key.to_string()).is_some_and(|one| one.is_in_time(now));
+            Ok(())
+        });
+        // Fewer than before are never too many.
+        changed.is_ok() && was_there
+    }
+
+    /// All keys that are allowed something else, also those that the policy in force does not know.
+    pub fn overrides(&self) -> Vec<Override> {
+        let now = self.now();
+        let policy = self.in_force();
+        policy.overrides.list().values().filter(|one| one.is_in_time(now)).cloned().collect()
+    }
+
+    /// Puts others in their place, as many nodes do that share them. Those that mean nothing to the
+    /// policy are kept, and have no effect.
+    pub fn replace_overrides(&self, list: Vec<Override>) -> Result<(), KeyRefused> {
+        let list: BTreeMap<String, Override> =
+            list.into_iter().map(|one| (one.key.to_string(), one)).collect();
+        if *self.in_force().overrides.list() == list {
+            return Ok(());
+        }
+        self.change(|_, known, _| {
+            *known = list;
+            Ok(())
+        })
+    }
+
+    /// Changes the overrides in force.
+    fn change(
+        &self,
+        change: impl FnOnce(
+            &InForce,
+            &mut BTreeMap<String, Override>,
+            Timestamp,
+        ) -> Result<(), KeyRefused>,
+    ) -> Result<(), KeyRefused> {
+        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = self.in_force();
+        let mut list = before.overrides.list().clone();
+        change(&before, &mut list, self.now())?;
+        if list.len() > KEY_OVERRIDES_MAX {
+            return Err(KeyRefused::TooMany);
+        }
+        let policy = Arc::clone(&before.policy);
+        self.put_in_force(InForce::new(policy, list, self.store())?);
+        Ok(())
+    }
+}
+
+fn named(policy: &InForce, key: &KeyBuf) -> Result<Named, KeyRefused> {
+    policy.policy.named(key).map_err(|why| KeyRefused::Unknown { why })
+}
