@@ -9,10 +9,11 @@ use tollgate::{Micros, Policy, Ruling, Timestamp, Verdict};
 use crate::{Gate, MIDNIGHT, check_ruled_out, deniers, left, time};
 
 /// Every file of the folder, with those that another one names.
-const FILES: [&str; 8] = [
+const FILES: [&str; 9] = [
     "four-layers.yaml",
     "llm-tokens.yaml",
     "login.yaml",
+    "many-nodes.yaml",
     "several-rates.yaml",
     "social.yaml",
     "tenants.yaml",
@@ -170,6 +171,33 @@ fn several_rates_are_told_apart_in_the_answer() {
     let rates: Vec<String> =
         denied.answers().filter_map(|answer| answer.rate()).map(|rate| rate.to_string()).collect();
     assert_eq!(rates, ["10/second", "500/minute", "10000/hour"]);
+}
+
+// many-nodes.yaml
+
+#[test]
+fn many_nodes_have_one_limit_over_everybody_and_each_caller_a_shard_of_it() {
+    let gate = gate("many-nodes.yaml");
+    let (ada, bob) = ([("client_ip", "203.0.113.7")], [("client_ip", "203.0.113.8")]);
+    assert!(gate.check_costing(5_000, &ada).is_allowed());
+    assert_eq!((gate.left(&ada), gate.left(&bob)), (vec![0], vec![5_000]));
+    let addresses: Vec<String> = (0..100).map(|number| format!("198.51.100.{number}")).collect();
+    let took = addresses.iter().map(|address| {
+        let caller = [("client_ip", address.as_str())];
+        let most = gate.left(&caller)[0];
+        assert!(gate.check_costing(most, &caller).is_allowed());
+        most
+    });
+    assert_eq!(took.sum::<u32>(), 45_000, "all shards together are the limit");
+}
+
+#[test]
+fn many_nodes_limit_each_user_and_each_sign_in_as_one_node_does() {
+    let gate = gate("many-nodes.yaml");
+    let api = [("path", "/api/items"), ("user", "ada"), ("client_ip", "203.0.113.7")];
+    assert_eq!(gate.admitted(100, &api), 60);
+    let login = [("method", "POST"), ("path", "/login"), ("client_ip", "203.0.113.7")];
+    assert_eq!(gate.admitted(10, &login), 5);
 }
 
 // usage-plans.yaml, usage-plans-tenants.yaml
