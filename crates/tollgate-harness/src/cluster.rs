@@ -238,15 +238,15 @@ impl Migration<'_> {
         let Cluster { nodes, .. } = self.cluster;
         let (slot, count) = (self.slot.to_string(), at_most.to_string());
         let keys = nodes[self.from].command(&["CLUSTER", "GETKEYSINSLOT", &slot, &count]);
-        let keys: Vec<String> = keys.list().iter().map(Reply::text).collect();
+        let keys: Vec<&[u8]> = keys.list().iter().map(Reply::bytes).collect();
         if !keys.is_empty() {
-            let (port, timeout) =
-                (nodes[self.to].port().to_string(), MIGRATE_MILLIS_MAX.to_string());
-            let mut command = vec!["MIGRATE", "127.0.0.1", &port, "", "0", &timeout, "KEYS"];
-            command.extend(keys.iter().map(String::as_str));
-            let moved = nodes[self.from].command(&command);
+            let port = nodes[self.to].port().to_string();
+            let timeout = MIGRATE_MILLIS_MAX.to_string();
+            let words = ["MIGRATE", "127.0.0.1", &port, "", "0", &timeout, "KEYS"];
+            let command = [&words.map(str::as_bytes)[..], &keys].concat();
+            let moved = nodes[self.from].command(&command).text();
             // Keys that expired meanwhile need not be moved.
-            assert!(["OK", "NOKEY"].contains(&moved.text().as_str()), "{moved:?}");
+            assert!(["OK", "NOKEY"].contains(&moved.as_str()), "{moved}");
         }
         keys.len()
     }

@@ -71,7 +71,7 @@ impl Client {
     /// Makes a script known and tells its name.
     pub fn load(&mut self, script: &str) -> String {
         match self.command(&["SCRIPT", "LOAD", script]) {
-            Reply::Text(sha) => sha.to_string(),
+            sha @ Reply::Text(_) => sha.text(),
             other => panic!("the script does not load: {other:?}"),
         }
     }
@@ -134,10 +134,15 @@ impl Reply {
         *integer
     }
 
-    /// The text that it is.
+    /// The text that it is, made readable.
     pub fn text(&self) -> String {
+        String::from_utf8_lossy(self.bytes()).into_owned()
+    }
+
+    /// The text that it is, as it is.
+    pub fn bytes(&self) -> &[u8] {
         let Self::Text(text) = self else { panic!("{self:?} is not a text") };
-        text.to_string()
+        &text.0
     }
 
     /// The list that it is.
@@ -155,12 +160,6 @@ impl Reply {
     /// Nothing, if it is `OK`.
     pub fn ok(&self) {
         assert_eq!(*self, Self::Text(Text(b"OK".to_vec())));
-    }
-}
-
-impl fmt::Display for Text {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&String::from_utf8_lossy(&self.0))
     }
 }
 
