@@ -146,9 +146,12 @@ impl Lint<'_, '_> {
         let short: Vec<&Count> = counts.iter().filter(is_short).collect();
         if !short.is_empty() {
             let (whom, denied) = whose_denied(limit, &short);
-            let whose = if shards > 1 { "has shards that never hold" } else { "never holds" };
+            let (holds, denied) = match shards {
+                1 => ("never holds", denied.as_str()),
+                _ => ("has shards that never hold", "callers on those are always denied"),
+            };
             let sentence = format!(
-                "{} {whose} the {units} units that a request costs{whom}: {denied}",
+                "{} {holds} the {units} units that a request costs{whom}: {denied}",
                 limit.owner()
             );
             self.warn(cost.span, WarningCode::AlwaysDenied, sentence);

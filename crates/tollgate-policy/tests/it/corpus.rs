@@ -184,6 +184,51 @@ fn who_is_always_denied_is_said() {
 }
 
 #[test]
+fn what_is_of_use_with_redis_only_is_said() {
+    let told = warnings_of("rate: 50/minute, algorithm: fixed_window, sync: leased");
+    assert_eq!(
+        told,
+        [
+            "limit \"it\" has sync: leased, which does nothing with store: memory: there every request \
+          is decided here"
+        ]
+    );
+    let told = warnings_of("rate: 50/minute, shards: { count: 10, by: client_ip }");
+    assert_eq!(
+        told,
+        [
+            "limit \"it\" is split into shards, which is of no use with store: memory: it only denies \
+          some callers too early"
+        ]
+    );
+    let policy = crate::policy("nodes: 3\nlimits: [{ name: it, rate: 5/minute }]");
+    assert_eq!(
+        policy.warnings()[0].to_string(),
+        "policy.yaml:1:1: warning[counts-apart]: each of the 3 nodes counts in its own memory, so \
+         together they allow 3 times every limit; let them share a store, as in store: \
+         redis://127.0.0.1:6379"
+    );
+}
+
+#[test]
+fn a_cost_that_some_share_of_a_limit_never_holds_is_said() {
+    let told = |cost: u32| {
+        let policy = crate::policy(&format!(
+            "store: redis://h\nlimits: [{{ name: it, rate: {{ pro: 35/minute, default: 29/minute }}, \
+             cost: {cost}, shards: {{ count: 10, by: client_ip }} }}]"
+        ));
+        let warnings = policy.warnings().iter();
+        warnings.map(|warning| warning.sentence().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(told(2), [""; 0]);
+    assert_eq!(
+        told(3),
+        ["limit \"it\" has shards that never hold the 3 units that a request costs for any other \
+          tier: callers on those are always denied"]
+    );
+}
+
+#[test]
 fn only_doors_that_are_open_are_warned_of() {
     let check = |listen: &str, sentences: &[&str]| {
         let limits = "limits: [{ name: slots, concurrency: 5 }, \

@@ -29,7 +29,7 @@ fn rates(policy: &Policy, key: &str) -> Result<Vec<String>, String> {
     };
     assert_eq!(
         &**policy.rules()[named.rule].name(),
-        key.parse::<tollgate_core::KeyBuf>().unwrap().limit()
+        key.parse::<tollgate_core::KeyBuf>().expect("it is a key").limit()
     );
     Ok(named.limits.iter().map(rate).collect())
 }
