@@ -14,6 +14,7 @@ use tokio::runtime;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tollgate::envoy::Descriptors;
+use tollgate::redis::RedisStore;
 use tollgate::snapshot::{Keeper, Restored};
 use tollgate::{Clock, Limiter, MemoryStore, Policy, Store, StoreSettings};
 
@@ -100,10 +101,12 @@ impl Server {
         let (workers, ending) = Workers::start(threads, &self.gate).map_err(cannot)?;
         // The last requests are charged too, so the last snapshot is saved after them.
         let keeper = self.keeper.take();
+        let gate = Arc::clone(&self.gate);
         runtime.block_on(self.serve(workers, stop)).map_err(cannot)?;
         // A file that takes for ever to be read is not waited for.
         runtime.shutdown_background();
         ending.wait();
+        gate.limiter.store().close().wait();
         drop(keeper);
         tracing::info!("stopped");
         Ok(())
@@ -245,12 +248,13 @@ fn open_doors(policy: &Policy, path: &Path) -> Result<Vec<Open>, StartError> {
 
 /// Where states are kept, and who saves them, if anybody does.
 fn store(policy: &Policy, path: &Path) -> Result<(Store, Option<Keeper>), StartError> {
-    let StoreSettings::Memory(memory) = &policy.settings().store else {
-        return Err(StartError(
-            "the policy asks for a Redis store, and this server counts in memory only; write \
-             `store: memory`"
-                .to_owned(),
-        ));
+    let memory = match &policy.settings().store {
+        StoreSettings::Memory(memory) => memory,
+        StoreSettings::Redis(redis) => {
+            let settings = tollgate::redis::settings(redis, policy.settings().nodes);
+            let store = RedisStore::open(settings).map_err(|error| StartError::new(&error))?;
+            return Ok((store.into(), None));
+        }
     };
     let max_bytes = memory.max_bytes.map_or(tollgate::bounds::MAX_BYTES_DEFAULT, |bytes| {
         usize::try_from(bytes).unwrap_or(usize::MAX)

@@ -190,6 +190,9 @@ pub(crate) enum Kept {
     /// In Redis.
     #[cfg(feature = "redis")]
     Redis,
+    /// From units that were taken from Redis in advance.
+    #[cfg(feature = "redis")]
+    Lease,
 }
 
 impl Receipt {

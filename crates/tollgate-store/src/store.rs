@@ -165,6 +165,15 @@ impl Store {
         text
     }
 
+    /// Gives back what was taken in advance and not spent, at the end.
+    pub fn close(&self) -> Asked<()> {
+        match self {
+            Self::Memory(_) => Asked::Ready(()),
+            #[cfg(feature = "redis")]
+            Self::Redis(store) => store.close(),
+        }
+    }
+
     /// What time it is, to tell clients when something will be.
     pub fn now(&self) -> Timestamp {
         match self {

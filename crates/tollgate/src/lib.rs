@@ -39,6 +39,8 @@ pub mod http;
 mod limiter;
 mod operator;
 mod overrides;
+#[cfg(feature = "redis")]
+pub mod redis;
 mod sketch;
 mod verdict;
 

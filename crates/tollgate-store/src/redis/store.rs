@@ -13,12 +13,15 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 use tollgate_core::lua::{self, ANSWER_FIELDS, Answer};
-use tollgate_core::{ChargeId, Cost, Decision, Key, Limit, Logged, Timestamp, Value};
+use tollgate_core::{
+    ChargeId, Cost, Counter, Decision, Key, Leasable, Limit, Logged, Timestamp, Value,
+};
 
 use super::call::{Call, Failure, Late, Pending, Reply};
 use super::denials::Denials;
 use super::fleet::{Fleet, OpenError, Servers};
 use super::house::{self, House};
+use super::leased::{Leased, Paid, Payment};
 use super::names::{LEASES, Names};
 use super::script::Script;
 use super::shares::Shares;
@@ -52,7 +55,8 @@ pub struct RedisSettings {
 pub struct RedisStore(Arc<Inner>);
 
 pub(super) struct Inner {
-    pub(super) fleet: Fleet,
+    pub(super) fleet: Arc<Fleet>,
+    leased: Arc<Leased>,
     pub(super) prefix: String,
     /// Counts when Redis does not, and numbers the limits.
     local: MemoryStore,
@@ -76,6 +80,8 @@ pub(crate) struct Item {
     mode: Mode,
     count_denied: bool,
     on_failure: OnFailure,
+    /// As what its units are taken in advance, if they are.
+    leasable: Option<Leasable>,
     id: ChargeId,
     key: Fingerprint,
 }
@@ -87,11 +93,16 @@ pub(crate) struct Items {
     list: SmallVec<[Item; 4]>,
 }
 
-/// One call for some charges of a request.
-struct Part {
-    places: Places,
-    pending: Pending,
+/// Some charges of a request that are decided together.
+enum Part {
+    /// By one call.
+    Called { places: Places, pending: Pending },
+    /// By units that this node holds, or gets for the purpose.
+    Leased { place: usize, asked: Asked<Result<Paid, Failure>> },
 }
+
+/// What was said to each charge, as far as it is known.
+type Told = SmallVec<[Option<Taken>; INLINE]>;
 
 type Places = SmallVec<[usize; INLINE]>;
 
@@ -115,8 +126,9 @@ impl RedisStore {
     ) -> Result<Self, OpenError> {
         let RedisSettings { servers, timeout, prefix, nodes } = settings;
         let local = MemoryStore::new(clock.clone()).map_err(OpenError::Memory)?;
-        let fleet = Fleet::open(&servers, timeout, &prefix)?;
+        let fleet = Arc::new(Fleet::open(&servers, timeout, &prefix)?);
         let inner = Arc::new(Inner {
+            leased: Leased::new(&fleet, clock.clone(), is_virtual, timeout),
             fleet,
             house: House::new(&prefix, nodes),
             prefix,
@@ -145,8 +157,24 @@ impl RedisStore {
         if let Some(taken) = inner.denied_before(&origin.items, asked_at) {
             return Asked::Ready(Answers { taken, origin: Some(origin) });
         }
-        let parts = inner.send_all(&origin);
-        Asked::later(Arc::clone(inner).settle(origin, parts, asked_at))
+        let (mut told, mut parts) = (Told::new(), SmallVec::new());
+        told.resize(charges.len(), None);
+        for part in inner.send_all(&origin) {
+            match part {
+                Part::Leased { place, asked: Asked::Ready(answer) } => {
+                    told[place] = inner.read_leased(&origin.items, place, answer);
+                }
+                part => parts.push(part),
+            }
+        }
+        if parts.is_empty() {
+            return Asked::Ready(inner.settle(origin, told, asked_at));
+        }
+        let inner = Arc::clone(inner);
+        Asked::later(async move {
+            inner.gather(&origin, parts, &mut told).await;
+            inner.settle(origin, told, asked_at)
+        })
     }
 
     /// Takes each of `charges` on its own, whatever becomes of the others. They cannot be given back.
@@ -180,6 +208,10 @@ impl RedisStore {
             (Kept::Redis, Some((origin, place))) => {
                 is_changed(self.0.give_back(&origin.items, *place, &claim.receipt))
             }
+            (Kept::Lease, _) => {
+                self.0.leased.give_back(claim.receipt.key, held(&claim.receipt));
+                Asked::Ready(true)
+            }
             _ => Asked::Ready(self.0.local.refund(&claim.receipt)),
         }
     }
@@ -206,6 +238,7 @@ impl RedisStore {
         names.push(&inner.prefix, &self.key_text(key));
         let name = names.get(0);
         inner.denials.forget(inner.known_by(name));
+        inner.leased.forget(inner.known_by(name));
         inner.local.reset(&local_key(&[Value::new(name.as_bytes())]));
         let words = ["UNLINK", name, &format!("{name}{LEASES}")].into_iter().collect();
         let slot = inner.fleet.slot(name.as_bytes());
@@ -227,6 +260,18 @@ impl RedisStore {
     /// This node's time, to tell clients when something will be. Decisions go by that of Redis.
     pub fn now(&self) -> Timestamp {
         self.0.clock.now()
+    }
+
+    /// Gives back what this node took in advance and has not spent. To be called at the end: what is
+    /// not given back comes back later, by itself.
+    pub fn close(&self) -> Asked<()> {
+        self.0.leased.return_all()
+    }
+
+    /// What Redis knows the script by that takes charges, to be measured on its own.
+    #[doc(hidden)]
+    pub fn script_name(&self) -> &'static str {
+        &TAKE.sha
     }
 
     /// Requests that were settled without Redis, so far.
@@ -259,6 +304,7 @@ impl Inner {
                 mode: charge.mode,
                 count_denied: charge.count_denied,
                 on_failure: charge.on_failure,
+                leasable: charge.is_leased.then(|| leasable(&charge.limit.limit)).flatten(),
                 id: ChargeId(id),
                 key: self.known_by(items.names.get(items.list.len())),
             });
@@ -296,25 +342,31 @@ impl Inner {
         Some(items.list.iter().zip(&denials).map(told).collect())
     }
 
-    /// Sends the calls that a request takes: one, or one for each slot of a Cluster.
+    /// Asks for all charges of a request: by one call, or one for each slot of a Cluster; and each
+    /// that is leased by itself.
     fn send_all(self: &Arc<Self>, origin: &Arc<Origin>) -> SmallVec<[Part; 2]> {
-        let all = 0..origin.items.list.len();
-        if !self.fleet.is_cluster() {
-            return std::iter::once(self.send(origin, all.collect())).collect();
-        }
+        let Items { names, list } = &origin.items;
+        let mut parts = SmallVec::new();
         let mut slots: SmallVec<[(u16, Places); 2]> = SmallVec::new();
-        for place in all {
-            let slot = self.fleet.slot(origin.items.names.get(place).as_bytes());
+        for (place, item) in list.iter().enumerate() {
+            let name = names.get(place);
+            if let Some(limit) = &item.leasable {
+                let asked = self.leased.take(item.key, name, limit, item.cost);
+                parts.push(Part::Leased { place, asked });
+                continue;
+            }
+            let slot = if self.fleet.is_cluster() { self.fleet.slot(name.as_bytes()) } else { 0 };
             match slots.iter_mut().find(|(other, _)| *other == slot) {
                 Some((_, places)) => places.push(place),
                 None => slots.push((slot, SmallVec::from_slice(&[place]))),
             }
         }
-        slots.into_iter().map(|(_, places)| self.send(origin, places)).collect()
+        parts.extend(slots.into_iter().map(|(slot, places)| self.send(origin, slot, places)));
+        parts
     }
 
     /// Sends one call that takes the charges at `places`, or none of them.
-    fn send(self: &Arc<Self>, origin: &Arc<Origin>, places: Places) -> Part {
+    fn send(self: &Arc<Self>, origin: &Arc<Origin>, slot: u16, places: Places) -> Part {
         let Items { names, list } = &origin.items;
         let mut words = Words::with_capacity(64 + 192 * places.len());
         words.push_number(places.len() as u64);
@@ -328,12 +380,11 @@ impl Inner {
             };
             let (limit, cost, count_denied, id) = (&limit.limit, *cost, *count_denied, *id);
             let charge = lua::Charge { limit, cost, mode, count_denied, id };
-            charge.arguments().iter().for_each(|number| words.push_number(*number));
+            words.push(&charge.argument());
         }
-        let slot = places.first().map_or(0, |place| self.fleet.slot(names.get(*place).as_bytes()));
         let late = self.late(origin, &places);
         let pending = self.fleet.send(Call { script: Some(&TAKE), words, slot, late });
-        Part { places, pending }
+        Part::Called { places, pending }
     }
 
     /// What is done when a call was answered too late, or to nobody: slots are released, since nobody
@@ -357,36 +408,66 @@ impl Inner {
         }))
     }
 
-    /// Waits for all calls of a request, and makes one answer of theirs.
-    async fn settle(
-        self: Arc<Self>,
-        origin: Arc<Origin>,
+    /// Waits for everything that was asked.
+    async fn gather(
+        self: &Arc<Self>,
+        origin: &Arc<Origin>,
         mut parts: SmallVec<[Part; 2]>,
-        asked_at: Timestamp,
-    ) -> Answers {
+        told: &mut Told,
+    ) {
         let items = &origin.items;
-        let mut told: SmallVec<[Option<Taken>; INLINE]> = SmallVec::new();
-        told.resize(items.list.len(), None);
-        while let Some(Part { places, pending }) = parts.pop() {
-            match pending.await {
+        while let Some(part) = parts.pop() {
+            let (places, result) = match part {
+                Part::Leased { place, asked } => {
+                    told[place] = self.read_leased(items, place, asked.await);
+                    continue;
+                }
+                Part::Called { places, pending } => (places, pending.await),
+            };
+            match result {
                 Ok(reply) => {
-                    for (place, taken) in
-                        places.iter().zip(read(items, &places, &reply).into_iter().flatten())
-                    {
+                    let answers = read(items, &places, &reply).into_iter().flatten();
+                    for (place, taken) in places.iter().zip(answers) {
                         told[*place] = Some(taken);
                     }
                 }
                 // A slot on the move: each of its keys is somewhere, but they are not together.
                 Err(Failure::TryAgain) if places.len() > 1 => {
-                    parts.extend(
-                        places
-                            .iter()
-                            .map(|place| self.send(&origin, SmallVec::from_slice(&[*place]))),
-                    );
+                    let slot = self.fleet.slot(items.names.get(places[0]).as_bytes());
+                    let alone = |place: &usize| SmallVec::from_slice(&[*place]);
+                    parts.extend(places.iter().map(|place| self.send(origin, slot, alone(place))));
                 }
                 Err(failure) => self.house.note(&failure),
             }
         }
+    }
+
+    /// What a limit said whose units are leased; nothing if it could not.
+    fn read_leased(
+        &self,
+        items: &Items,
+        place: usize,
+        answer: Result<Paid, Failure>,
+    ) -> Option<Taken> {
+        let Paid { decision, payment } =
+            answer.inspect_err(|failure| self.house.note(failure)).ok()?;
+        let Item { key, limit, .. } = items.list[place];
+        let nothing = Receipt::of_nothing(key);
+        let receipt = match payment {
+            Payment::Nothing => nothing,
+            Payment::Held { lease, units } => {
+                Receipt { cost: Cost::new(units), mark: lease, kept: Kept::Lease, ..nothing }
+            }
+            Payment::Charged(tollgate_core::Receipt { at, cost, debt_before: mark }) => {
+                Receipt { key, limit: limit.number, cost, at, mark, kept: Kept::Redis }
+            }
+        };
+        Some(Taken::Decided { decision, receipt })
+    }
+
+    /// Makes one answer of what was said to a request's charges.
+    fn settle(&self, origin: Arc<Origin>, mut told: Told, asked_at: Timestamp) -> Answers {
+        let items = &origin.items;
         let failed: Places = (0..told.len()).filter(|place| told[*place].is_none()).collect();
         if !failed.is_empty() {
             self.settled.fetch_add(1, Ordering::Relaxed);
@@ -440,6 +521,7 @@ impl Inner {
             match receipt.kept {
                 // What is on its way gets there whether somebody waits for the answer or not.
                 Kept::Redis => drop(self.give_back(items, place, &receipt)),
+                Kept::Lease => self.leased.give_back(receipt.key, held(&receipt)),
                 Kept::Memory => {
                     self.local.refund(&receipt);
                 }
@@ -502,7 +584,7 @@ impl Inner {
         words.push_number(1);
         words.push(name);
         self.push_now(&mut words);
-        back.arguments().iter().for_each(|number| words.push_number(*number));
+        words.push(&back.argument());
         let slot = self.fleet.slot(name);
         self.fleet.send(Call { script: Some(&REFUND), words, slot, late: None })
     }
@@ -557,6 +639,20 @@ fn is_changed(pending: Pending) -> Asked<bool> {
             _ => false,
         }
     })
+}
+
+/// The limit as one whose units can be taken in advance, if they can.
+fn leasable(limit: &Limit) -> Option<Leasable> {
+    match limit {
+        Limit::Counter(Counter::TokenBucket(limit)) => Some(Leasable::TokenBucket(*limit)),
+        Limit::Counter(Counter::FixedWindow(limit)) => Some(Leasable::FixedWindow(*limit)),
+        Limit::Counter(_) | Limit::Logged(_) => None,
+    }
+}
+
+/// What was paid from a lease.
+fn held(receipt: &Receipt) -> Payment {
+    Payment::Held { lease: receipt.mark, units: receipt.cost.units() }
 }
 
 fn is_concurrency(limit: &Limit) -> bool {
