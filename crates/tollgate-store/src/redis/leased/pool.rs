@@ -144,7 +144,7 @@ impl Pool {
     }
 
     /// Whether Redis takes something for held or unspent that is not.
-    fn has_to_tell(&self, now: Timestamp) -> bool {
+    pub(crate) fn has_to_tell(&self, now: Timestamp) -> bool {
         match self.limit {
             // What has ended there is told no more.
             Leasable::TokenBucket(_) => self.held + self.spent > 0 && now < self.ends_at,
@@ -155,6 +155,11 @@ impl Pool {
     /// Whether nothing is lost by forgetting this pool.
     pub(crate) fn is_vacant(&self, now: Timestamp) -> bool {
         self.underway.is_none() && !self.has_to_tell(now) && self.usage.recent(now) == 0
+    }
+
+    /// The limit that everything held is under.
+    pub(crate) fn limit(&self) -> Leasable {
+        self.limit
     }
 
     /// Whether a call is on its way.
@@ -264,6 +269,21 @@ impl Pool {
     /// Leaves the lease to lapse.
     pub(crate) fn abandon(&mut self) {
         (self.id, self.held, self.spent) = (0, 0, 0);
+    }
+}
+
+#[cfg(test)]
+impl Pool {
+    pub(crate) fn held(&self) -> u32 {
+        self.held
+    }
+
+    /// Forgets what is only told, and not gone by.
+    pub(crate) fn forget_figures(&mut self, now: Timestamp) {
+        (self.told, self.asked_at, self.is_scarce) = Default::default();
+        if self.usage.recent(now) == 0 {
+            self.usage = Usage::default();
+        }
     }
 }
 
