@@ -8,6 +8,7 @@ mod cluster;
 mod denials;
 mod fleet;
 mod house;
+mod leased;
 mod meaning;
 mod names;
 mod node;
