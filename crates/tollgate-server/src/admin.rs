@@ -1,4 +1,6 @@
-//! The admin door: health for whoever sends us traffic, the policy for its operator.
+//! The admin door: health for whoever sends us traffic, policy and keys for their operator.
+
+mod keys;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -46,6 +48,7 @@ async fn answer(request: Request<Incoming>, visitor: Arc<Visitor>) -> Answer {
         (_, "/v1/reload") => http1::wrong_method("POST"),
         (_, "/v1/policy") if is_get => http1::json(StatusCode::OK, policy(&visitor)),
         (_, "/v1/policy") => http1::wrong_method("GET, HEAD"),
+        (_, path) if keys::is_asked(path) => keys::answer(request, gate).await,
         (_, path) => http1::problem(StatusCode::NOT_FOUND, &format!("the admin API has no {path}")),
     }
 }

@@ -5,6 +5,7 @@ mod forward_auth;
 mod grpc;
 mod hosts;
 mod http;
+mod keys;
 mod resp;
 mod server;
 mod tls;

@@ -1,0 +1,185 @@
+//! Single keys: what is left to them, who is denied most, and who is allowed something else.
+//!
+//! A key in a path is its text as answers show it, percent-encoded once more like any part of a path:
+//! `api:a%3Ab` is asked for as `/v1/keys/api:a%253Ab`.
+
+use http::{Method, Request, StatusCode};
+use hyper::body::Incoming;
+use serde_json::{Value, json};
+use tollgate::http::json::write_look;
+use tollgate::{Change, KeyBuf, KeyRefused, Limiter, Micros, Mistakes, Override};
+
+use crate::gate::Gate;
+use crate::http1::{self, Answer};
+
+/// What is asked about.
+enum Subject {
+    Keys,
+    Key(KeyBuf),
+    Overrides,
+    OverrideOf(KeyBuf),
+}
+
+/// Whether a path is one of those here.
+pub(super) fn is_asked(path: &str) -> bool {
+    let within = |folder: &str| {
+        let rest = path.strip_prefix(folder);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    within("/v1/keys") || within("/v1/overrides")
+}
+
+pub(super) async fn answer(request: Request<Incoming>, gate: &Gate) -> Answer {
+    let subject = match Subject::of(request.uri().path()) {
+        Ok(subject) => subject,
+        Err(refusal) => return refusal,
+    };
+    let limiter = &gate.limiter;
+    match (subject, request.method()) {
+        (Subject::Keys, &Method::GET | &Method::HEAD) => {
+            list(request.uri().query().unwrap_or_default(), limiter)
+        }
+        (Subject::Keys, _) => http1::wrong_method("GET, HEAD"),
+        (Subject::Key(key), &Method::GET | &Method::HEAD) => look(&key, limiter).await,
+        (Subject::Key(key), &Method::DELETE) => reset(&key, limiter).await,
+        (Subject::Key(_), _) => http1::wrong_method("GET, HEAD, DELETE"),
+        (Subject::Overrides, &Method::GET | &Method::HEAD) => overrides(limiter),
+        (Subject::Overrides, _) => http1::wrong_method("GET, HEAD"),
+        (Subject::OverrideOf(key), &Method::PUT) => match http1::body(request, gate).await {
+            Ok(body) => put(key, &body, limiter).await,
+            Err(refusal) => refusal,
+        },
+        (Subject::OverrideOf(key), &Method::DELETE) => remove(&key, limiter),
+        (Subject::OverrideOf(_), _) => http1::wrong_method("PUT, DELETE"),
+    }
+}
+
+impl Subject {
+    fn of(path: &str) -> Result<Self, Answer> {
+        match (path.strip_prefix("/v1/keys/"), path.strip_prefix("/v1/overrides/")) {
+            (Some(key), _) => Ok(Self::Key(read(key)?)),
+            (None, Some(key)) => Ok(Self::OverrideOf(read(key)?)),
+            (None, None) if path == "/v1/overrides" => Ok(Self::Overrides),
+            (None, None) => Ok(Self::Keys),
+        }
+    }
+}
+
+fn read(part: &str) -> Result<KeyBuf, Answer> {
+    let text = String::from_utf8_lossy(&decoded(part)).into_owned();
+    text.parse::<KeyBuf>().map_err(|error| {
+        let sentence = format!("{error}; in a path, each % of a key is written %25");
+        http1::problem(StatusCode::BAD_REQUEST, &sentence)
+    })
+}
+
+/// A part of a path without its escapes. A percent sign that begins none stands for itself: the marks
+/// of a key are none, and people copy keys as they see them.
+fn decoded(part: &str) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(part.len());
+    let mut rest = part.as_bytes();
+    let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
+    while let [first, after @ ..] = rest {
+        let pair = match (first, after) {
+            (b'%', [high, low, ..]) => digit(*high).zip(digit(*low)),
+            _ => None,
+        };
+        let (byte, length) = pair.map_or((*first, 1), |(high, low)| (high << 4 | low, 3));
+        bytes.push(byte);
+        rest = &rest[length..];
+    }
+    bytes
+}
+
+fn list(query: &str, limiter: &Limiter) -> Answer {
+    if query != "denied=1" {
+        let sentence = "not every key is remembered; ask for /v1/keys?denied=1, those denied most";
+        return http1::problem(StatusCode::BAD_REQUEST, sentence);
+    }
+    let denied = limiter.denied();
+    let keys = denied
+        .keys
+        .iter()
+        .map(|told| json!({"key": told.key, "denied": told.count, "error": told.error}));
+    let keys: Vec<Value> = keys.collect();
+    let (period, total) = (denied.since.as_millis_up(), denied.total);
+    let body = json!({"period_ms": period, "denied": total, "keys": keys});
+    http1::json(StatusCode::OK, body.to_string())
+}
+
+async fn look(key: &KeyBuf, limiter: &Limiter) -> Answer {
+    match limiter.look(key) {
+        Ok(asked) => {
+            let mut body = Vec::with_capacity(512);
+            write_look(&mut body, &asked.await, &key.to_string());
+            http1::json(StatusCode::OK, body)
+        }
+        Err(refused) => refusal(&refused),
+    }
+}
+
+async fn reset(key: &KeyBuf, limiter: &Limiter) -> Answer {
+    match limiter.reset(key) {
+        Ok(asked) => {
+            let was_known = asked.await;
+            tracing::info!(%key, was_known, "a key was reset");
+            let body = json!({"key": key.to_string(), "was_known": was_known});
+            http1::json(StatusCode::OK, body.to_string())
+        }
+        Err(refused) => refusal(&refused),
+    }
+}
+
+fn overrides(limiter: &Limiter) -> Answer {
+    let overrides = limiter.overrides().into_iter().map(|one| {
+        let mut shown: Value = serde_json::from_str(&one.to_string()).unwrap_or_default();
+        shown["key"] = one.key.to_string().into();
+        shown
+    });
+    let overrides: Vec<Value> = overrides.collect();
+    http1::json(StatusCode::OK, json!({"overrides": overrides}).to_string())
+}
+
+async fn put(key: KeyBuf, body: &[u8], limiter: &Limiter) -> Answer {
+    let (change, millis) = match Change::parse(&String::from_utf8_lossy(body), "ttl_ms") {
+        Ok(read) => read,
+        Err(mistakes) => return http1::problem(StatusCode::BAD_REQUEST, &sentences(&mistakes)),
+    };
+    if millis == Some(0) {
+        let sentence = "override: ttl_ms is 0, so it would end before it began";
+        return http1::problem(StatusCode::BAD_REQUEST, sentence);
+    }
+    let until = millis.map(|millis| limiter.now().plus(Micros::from_millis(millis)));
+    let one = Override { key: key.clone(), change, until };
+    let told = one.to_string();
+    match limiter.put_override(one) {
+        Ok(()) => {
+            tracing::info!(%key, "an override was put: {told}");
+            look(&key, limiter).await
+        }
+        Err(refused) => refusal(&refused),
+    }
+}
+
+fn remove(key: &KeyBuf, limiter: &Limiter) -> Answer {
+    if !limiter.remove_override(key) {
+        let sentence = format!("{key} has no override");
+        return http1::problem(StatusCode::NOT_FOUND, &sentence);
+    }
+    tracing::info!(%key, "an override was removed");
+    let body = json!({"key": key.to_string(), "removed": true});
+    http1::json(StatusCode::OK, body.to_string())
+}
+
+fn sentences(mistakes: &Mistakes) -> String {
+    mistakes.iter().map(tollgate::Mistake::sentence).collect::<Vec<_>>().join("; ")
+}
+
+fn refusal(refused: &KeyRefused) -> Answer {
+    let status = match refused {
+        KeyRefused::Unknown { .. } => StatusCode::NOT_FOUND,
+        KeyRefused::Change { .. } => StatusCode::UNPROCESSABLE_ENTITY,
+        _ => StatusCode::CONFLICT,
+    };
+    http1::problem(status, &refused.to_string())
+}
