@@ -145,7 +145,7 @@ mod tests {
             outcome: Outcome::Denied { retry_after: Some(wait) },
             limit: 5,
             remaining: 0,
-            reset_after: wait.plus(wait),
+            reset_after: Micros::from_millis(2 * millis),
             next_after: Some(wait),
         }
     }

@@ -12,6 +12,7 @@ use std::sync::{Arc, LazyLock, Weak};
 use std::time::Duration;
 
 use smallvec::SmallVec;
+use tokio::sync::oneshot;
 use tollgate_core::lua::{self, ANSWER_FIELDS, Answer};
 use tollgate_core::{
     ChargeId, Cost, Counter, Decision, Key, Leasable, Limit, Logged, Timestamp, Value,
@@ -206,7 +207,7 @@ impl RedisStore {
         self.0.denials.forget(claim.receipt.key);
         match (claim.receipt.kept, &claim.origin) {
             (Kept::Redis, Some((origin, place))) => {
-                is_changed(self.0.give_back(&origin.items, *place, &claim.receipt))
+                self.0.give_back(&origin.items, *place, &claim.receipt)
             }
             (Kept::Lease, _) => {
                 self.0.leased.give_back(claim.receipt.key, held(&claim.receipt));
@@ -227,7 +228,7 @@ impl RedisStore {
             return Asked::Ready(false);
         };
         let renewal = lua::Return::Renew { limit, id: ChargeId(mark), held: cost };
-        is_changed(self.0.send_back(&origin.items, *place, &renewal))
+        self.0.send_back(&origin.items, *place, &renewal)
     }
 
     /// Forgets what a key has consumed, here and in Redis; false if nothing was known of it, or if
@@ -242,7 +243,7 @@ impl RedisStore {
         inner.local.reset(&local_key(&[Value::new(name.as_bytes())]));
         let words = ["UNLINK", name, &format!("{name}{LEASES}")].into_iter().collect();
         let slot = inner.fleet.slot(name.as_bytes());
-        is_changed(inner.fleet.send(Call { script: None, words, slot, late: None }))
+        inner.change(Call { script: None, words, slot, late: None })
     }
 
     /// A key as it may be shown, written to the end of `text`.
@@ -519,7 +520,6 @@ impl Inner {
                 continue;
             }
             match receipt.kept {
-                // What is on its way gets there whether somebody waits for the answer or not.
                 Kept::Redis => drop(self.give_back(items, place, &receipt)),
                 Kept::Lease => self.leased.give_back(receipt.key, held(&receipt)),
                 Kept::Memory => {
@@ -564,7 +564,7 @@ impl Inner {
         }
     }
 
-    fn give_back(&self, items: &Items, place: usize, receipt: &Receipt) -> Pending {
+    fn give_back(&self, items: &Items, place: usize, receipt: &Receipt) -> Asked<bool> {
         let Receipt { cost, at, mark, .. } = *receipt;
         match &items.list[place].limit.limit {
             Limit::Counter(limit) => {
@@ -578,7 +578,7 @@ impl Inner {
         }
     }
 
-    fn send_back(&self, items: &Items, place: usize, back: &lua::Return<'_>) -> Pending {
+    fn send_back(&self, items: &Items, place: usize, back: &lua::Return<'_>) -> Asked<bool> {
         let name = items.names.get(place).as_bytes();
         let mut words = Words::with_capacity(256);
         words.push_number(1);
@@ -586,7 +586,19 @@ impl Inner {
         self.push_now(&mut words);
         words.push(&back.argument());
         let slot = self.fleet.slot(name);
-        self.fleet.send(Call { script: Some(&REFUND), words, slot, late: None })
+        self.change(Call { script: Some(&REFUND), words, slot, late: None })
+    }
+
+    /// Changes something in Redis, whether somebody waits for the answer or not: a call that nobody
+    /// waits for is not sent, and whoever gives a slot back need not stay to hear of it.
+    fn change(&self, call: Call) -> Asked<bool> {
+        let pending = self.fleet.send(call);
+        let (told, answer) = oneshot::channel();
+        self.fleet.spawn(async {
+            // Whoever went away does not want to know.
+            let _ = told.send(is_changed(pending.await));
+        });
+        Asked::later(async { answer.await.unwrap_or(false) })
     }
 
     fn push_now(&self, words: &mut Words) {
@@ -631,14 +643,12 @@ fn read(items: &Items, places: &Places, reply: &Reply) -> Option<SmallVec<[Taken
 }
 
 /// Whether something came of a return or a removal.
-fn is_changed(pending: Pending) -> Asked<bool> {
-    Asked::later(async {
-        match pending.await {
-            Ok(Reply::Integer(changed)) => changed > 0,
-            Ok(Reply::List(changed)) => matches!(changed[..], [Reply::Integer(1..)]),
-            _ => false,
-        }
-    })
+fn is_changed(answer: Result<Reply, Failure>) -> bool {
+    match answer {
+        Ok(Reply::Integer(changed)) => changed > 0,
+        Ok(Reply::List(changed)) => matches!(changed[..], [Reply::Integer(1..)]),
+        _ => false,
+    }
 }
 
 /// The limit as one whose units can be taken in advance, if they can.

@@ -5,5 +5,6 @@ mod concurrency;
 mod conformance;
 mod credit;
 mod model;
+mod places;
 mod snapshot;
 mod support;

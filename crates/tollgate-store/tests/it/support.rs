@@ -4,15 +4,26 @@
 use tollgate_core::{
     Algorithm, Align, Cost, Decision, Key, Limit, Micros, Quota, Timestamp, Value,
 };
-use tollgate_store::{Charge, Clock, Enrolled, MemoryStore, Mode, OnFailure, Receipt, Taken};
+use tollgate_store::{
+    Charge, Claim, Clock, Enrolled, MemoryStore, Mode, OnFailure, Receipt, Store, Taken,
+};
 
 /// Some time in 2025.
 pub(crate) const START: Timestamp = Timestamp::from_micros(1_760_000_000_000_000);
 
 /// A store under test, and the clock it goes by.
-pub(crate) struct Subject {
-    pub(crate) store: MemoryStore,
+pub(crate) struct Subject<S = MemoryStore> {
+    pub(crate) store: S,
     pub(crate) clock: Clock,
+}
+
+/// What tests ask of the memory store itself, and of any store.
+pub(crate) trait Asked {
+    fn enroll(&self, limit: Limit) -> Enrolled;
+    fn take_one(&self, charge: &Charge<'_>) -> Taken;
+    fn take(&self, charges: &[Charge<'_>]) -> Vec<Taken>;
+    fn take_each(&self, charges: &[Charge<'_>]) -> Vec<Taken>;
+    fn reset(&self, key: &Key<'_>) -> bool;
 }
 
 /// One charge as a test asks for it. It owns its key, which a [`Charge`] borrows.
@@ -39,8 +50,63 @@ impl Subject {
         Self { store, clock }
     }
 
+    /// What gives one order back.
+    pub(crate) fn charge(&self, order: &Order) -> Receipt {
+        let taken = self.take_one(order);
+        taken.receipt().unwrap_or_else(|| panic!("nothing was charged: {taken:?}"))
+    }
+}
+
+impl Subject<Store> {
+    /// What gives one order back.
+    pub(crate) fn charge(&self, order: &Order) -> Claim {
+        let (taken, claim) = self.claim(&[*order]).remove(0);
+        claim.unwrap_or_else(|| panic!("nothing was charged: {taken:?}"))
+    }
+
+    /// Takes all of `orders` or none; with what gives each back.
+    pub(crate) fn claim(&self, orders: &[Order]) -> Vec<(Taken, Option<Claim>)> {
+        let answers = with_charges(orders, |charges| self.store.take(charges).wait());
+        let claim = |(place, taken): (usize, &Taken)| {
+            let claim = |receipt| Claim::new(receipt, answers.origin(), place);
+            (*taken, taken.receipt().map(claim))
+        };
+        answers.taken().iter().enumerate().map(claim).collect()
+    }
+
+    pub(crate) fn refund(&self, claim: &Claim) -> bool {
+        self.store.refund(claim).wait()
+    }
+
+    pub(crate) fn renew(&self, claim: &Claim) -> bool {
+        self.store.renew(claim).wait()
+    }
+
+    /// How many keys are stored, if the store tells.
+    pub(crate) fn keys(&self) -> Option<usize> {
+        match &self.store {
+            Store::Memory(store) => Some(store.keys()),
+            #[cfg(feature = "redis")]
+            Store::Redis(_) => None,
+        }
+    }
+
+    /// Whether the store knows by itself what is vacant. Redis does by its own clock, and these tests
+    /// set another.
+    pub(crate) fn forgets_what_is_vacant(&self) -> bool {
+        matches!(self.store, Store::Memory(_))
+    }
+}
+
+impl From<Subject> for Subject<Store> {
+    fn from(Subject { store, clock }: Subject) -> Self {
+        Self { store: store.into(), clock }
+    }
+}
+
+impl<S: Asked> Subject<S> {
     pub(crate) fn enroll(&self, limit: Limit) -> Enrolled {
-        self.store.enroll(limit).expect("a handful of limits")
+        self.store.enroll(limit)
     }
 
     pub(crate) fn take_one(&self, order: &Order) -> Taken {
@@ -49,23 +115,17 @@ impl Subject {
 
     /// Takes all of `orders` or none.
     pub(crate) fn take(&self, orders: &[Order]) -> Vec<Taken> {
-        with_charges(orders, |charges| self.store.take(charges).into_vec())
+        with_charges(orders, |charges| self.store.take(charges))
     }
 
     /// Takes each of `orders` on its own.
-    pub(crate) fn take_each(&self, orders: &[Order], answer: impl FnMut(Taken)) {
-        with_charges(orders, |charges| self.store.take_each(charges, answer));
+    pub(crate) fn take_each(&self, orders: &[Order]) -> Vec<Taken> {
+        with_charges(orders, |charges| self.store.take_each(charges))
     }
 
     /// What one order is told.
     pub(crate) fn decide(&self, order: &Order) -> Decision {
         self.take_one(order).decision().expect("there is room")
-    }
-
-    /// What one order is told, and what gives it back.
-    pub(crate) fn charge(&self, order: &Order) -> Receipt {
-        let taken = self.take_one(order);
-        taken.receipt().unwrap_or_else(|| panic!("nothing was charged: {taken:?}"))
     }
 
     /// The figures of a key, without a trace.
@@ -84,6 +144,57 @@ impl Subject {
 
     pub(crate) fn advance(&self, by: Micros) {
         self.clock.advance(by);
+    }
+}
+
+impl Asked for MemoryStore {
+    fn enroll(&self, limit: Limit) -> Enrolled {
+        self.enroll(limit).expect("a handful of limits")
+    }
+
+    fn take_one(&self, charge: &Charge<'_>) -> Taken {
+        self.take_one(charge)
+    }
+
+    fn take(&self, charges: &[Charge<'_>]) -> Vec<Taken> {
+        self.take(charges).into_vec()
+    }
+
+    fn take_each(&self, charges: &[Charge<'_>]) -> Vec<Taken> {
+        let mut all = Vec::new();
+        self.take_each(charges, |taken| all.push(taken));
+        all
+    }
+
+    fn reset(&self, key: &Key<'_>) -> bool {
+        self.reset(key)
+    }
+}
+
+impl Asked for Store {
+    fn enroll(&self, limit: Limit) -> Enrolled {
+        self.enroll(limit).expect("a handful of limits")
+    }
+
+    fn take_one(&self, charge: &Charge<'_>) -> Taken {
+        match self {
+            // Memory has a quicker way for one charge, and it is tested here.
+            Self::Memory(store) => store.take_one(charge),
+            #[cfg(feature = "redis")]
+            Self::Redis(store) => store.take(&[*charge]).wait().taken()[0],
+        }
+    }
+
+    fn take(&self, charges: &[Charge<'_>]) -> Vec<Taken> {
+        self.take(charges).wait().taken().to_vec()
+    }
+
+    fn take_each(&self, charges: &[Charge<'_>]) -> Vec<Taken> {
+        self.take_each(charges).wait().taken().to_vec()
+    }
+
+    fn reset(&self, key: &Key<'_>) -> bool {
+        self.reset(key).wait()
     }
 }
 
