@@ -1,6 +1,6 @@
 //! One limit split over several keys.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tollgate_core::{Key, Value};
 use tollgate_policy::{Admission, Missing, Policy, Request, Scratch, Standing};
@@ -191,6 +191,27 @@ limits:
     assert_eq!(one.shard, other.shard);
     assert_eq!(one.key, format!("api:acme:%s{}", one.shard));
     assert_eq!(other.key, format!("api:globex:%s{}", one.shard));
+}
+
+/// The slot of a Cluster that a key lies in whose hash tag is this.
+fn slot(tag: &str) -> u16 {
+    let shift = |sum: u16| if sum & 0x8000 == 0 { sum << 1 } else { sum << 1 ^ 0x1021 };
+    let add = |sum: u16, byte: u8| (0..8).fold(sum ^ u16::from(byte) << 8, |sum, _| shift(sum));
+    tag.bytes().fold(0, add) % 16_384
+}
+
+#[test]
+fn the_shards_of_one_limit_lie_in_slots_of_their_own() {
+    assert_eq!(slot("123456789"), 0x31C3, "the check value of CRC16/XMODEM");
+    for values in [&[][..], &[Value::new(b"acme")]] {
+        let tag = |number: u8| {
+            let values = [values, &[Value::shard(number)]].concat();
+            let text = Key { limit: "", values: &values }.text(|_| 0);
+            text.trim_start_matches(':').to_owned()
+        };
+        let slots: BTreeSet<u16> = (0..=u8::MAX).map(|number| slot(&tag(number))).collect();
+        assert_eq!(slots.len(), 256, "{}", tag(0));
+    }
 }
 
 /// Of so many callers who all send as much, and together `load` percent of the limit: the part of
