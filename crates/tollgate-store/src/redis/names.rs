@@ -15,10 +15,6 @@ pub(crate) struct Names {
     ends: SmallVec<[usize; INLINE]>,
 }
 
-/// What is added to the name of a state for the leases of its units. No encoded name of a limit holds
-/// a bare `%l`.
-pub(crate) const LEASES: &str = "%leases";
-
 impl Names {
     /// Adds the name of the state whose key is shown as `shown`: `limit:value:value`.
     pub(crate) fn push(&mut self, prefix: &str, shown: &str) {
@@ -82,14 +78,14 @@ mod tests {
             .flat_map(|one| texts.iter().map(|two| [Value::new(one), Value::new(two)]))
             .collect();
         for values in &values {
-            for limit in ["a", "b:a", "}:a", "%leases"] {
+            for limit in ["a", "b:a", "}:a", "%nodes"] {
                 keys.extend([0, 1, 2].map(|count| Key { limit, values: &values[..count] }));
             }
         }
         keys.sort_by_key(|key| key.text(|_| 7));
         keys.dedup();
         let mut names = names_of(&keys);
-        names.extend([of_house("tollgate", "nodes"), format!("{}{LEASES}", names[0])]);
+        names.push(of_house("tollgate", "nodes"));
         let count = names.len();
         names.sort();
         names.dedup();

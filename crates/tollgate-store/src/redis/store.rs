@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 use tokio::sync::oneshot;
 use tollgate_core::lua::{self, ANSWER_FIELDS, Answer};
 use tollgate_core::{
-    ChargeId, Cost, Counter, Decision, Key, Leasable, Limit, Logged, Timestamp, Value,
+    ChargeId, Cost, Decision, Key, Leasable, Limit, Logged, Timestamp, Value,
 };
 
 use super::call::{Call, Failure, Late, Pending, Reply};
@@ -23,7 +23,7 @@ use super::denials::Denials;
 use super::fleet::{Fleet, OpenError, Servers};
 use super::house::{self, House};
 use super::leased::{Leased, Paid, Payment};
-use super::names::{LEASES, Names};
+use super::names::Names;
 use super::script::Script;
 use super::shares::Shares;
 use super::words::Words;
@@ -241,7 +241,7 @@ impl RedisStore {
         inner.denials.forget(inner.known_by(name));
         inner.leased.forget(inner.known_by(name));
         inner.local.reset(&local_key(&[Value::new(name.as_bytes())]));
-        let words = ["UNLINK", name, &format!("{name}{LEASES}")].into_iter().collect();
+        let words = ["UNLINK", name].into_iter().collect();
         let slot = inner.fleet.slot(name.as_bytes());
         inner.change(Call { script: None, words, slot, late: None })
     }
@@ -305,7 +305,7 @@ impl Inner {
                 mode: charge.mode,
                 count_denied: charge.count_denied,
                 on_failure: charge.on_failure,
-                leasable: charge.is_leased.then(|| leasable(&charge.limit.limit)).flatten(),
+                leasable: charge.is_leased.then(|| Leasable::of(&charge.limit.limit)).flatten(),
                 id: ChargeId(id),
                 key: self.known_by(items.names.get(items.list.len())),
             });
@@ -648,15 +648,6 @@ fn is_changed(answer: Result<Reply, Failure>) -> bool {
         Ok(Reply::Integer(changed)) => changed > 0,
         Ok(Reply::List(changed)) => matches!(changed[..], [Reply::Integer(1..)]),
         _ => false,
-    }
-}
-
-/// The limit as one whose units can be taken in advance, if they can.
-fn leasable(limit: &Limit) -> Option<Leasable> {
-    match limit {
-        Limit::Counter(Counter::TokenBucket(limit)) => Some(Leasable::TokenBucket(*limit)),
-        Limit::Counter(Counter::FixedWindow(limit)) => Some(Leasable::FixedWindow(*limit)),
-        Limit::Counter(_) | Limit::Logged(_) => None,
     }
 }
 

@@ -33,7 +33,7 @@ const WANT: u32 = 2;
 struct Extent {
     steps: u8,
     calls: u8,
-    /// Crashes, calls that a node gives up on, calls that are not sent.
+    /// Crashes, calls that a node gives up on or that are not sent, answers that come twice.
     faults: u8,
 }
 
@@ -49,6 +49,8 @@ struct World {
     /// On their way to Redis, and back.
     calls: Vec<(usize, u64, LeaseCall)>,
     answers: Vec<(usize, u64, LeaseAnswer)>,
+    /// Was delivered, and will be once more.
+    double: Option<(usize, u64, LeaseAnswer)>,
     left: Extent,
 }
 
@@ -62,6 +64,7 @@ impl World {
             numbers: FIRST,
             calls: Vec::new(),
             answers: Vec::new(),
+            double: None,
             left,
         }
     }
@@ -84,12 +87,12 @@ impl World {
             // Which of the two is the first to call makes no difference.
             let is_turn = node == 0 || self.numbers[0] > FIRST[0];
             if is_turn && self.left.calls > 0 && !self.nodes[node].is_asking() {
-                add(&|world| {
-                    world.call(node, |pool, now, number| {
-                        pool.ask(now, limit, Cost::ONE, WANT, number)
-                    })
-                });
-                add(&|world| world.call(node, |pool, now, number| pool.review(now, number)));
+                let ask =
+                    |pool: &mut Pool, now, number| pool.ask(now, limit, Cost::ONE, WANT, number);
+                add(&|world| world.call(node, ask));
+                if self.nodes[node].has_to_tell(self.now) {
+                    add(&|world| world.call(node, Pool::review));
+                }
             }
             if self.left.faults > 0 && self.nodes[node] != Pool::new(*limit) {
                 add(&|world| world.lose(node));
@@ -104,6 +107,12 @@ impl World {
         }
         for place in 0..self.answers.len() {
             add(&|world| world.deliver(place));
+            if self.left.faults > 0 {
+                add(&|world| world.deliver_twice(place));
+            }
+        }
+        if self.double.is_some() {
+            add(&|world| world.deliver_again());
         }
         next
     }
@@ -163,8 +172,20 @@ impl World {
         self.nodes[node].answered(self.now, number, &answer);
     }
 
+    fn deliver_twice(&mut self, place: usize) {
+        self.left.faults -= 1;
+        self.double = Some(self.answers[place]);
+        self.deliver(place);
+    }
+
+    fn deliver_again(&mut self) {
+        if let Some((node, number, answer)) = self.double.take() {
+            self.nodes[node].answered(self.now, number, &answer);
+        }
+    }
+
     /// The same world with less to remember: what makes no difference to what follows. An answer that
-    /// nobody waits for, be it late or be it here for the second time, must make none.
+    /// nobody waits for must make none.
     fn plain(mut self, limit: &Leasable) -> Self {
         let Self { now, nodes, answers, .. } = &mut self;
         answers.retain(|(node, number, answer)| {
@@ -208,7 +229,7 @@ fn no_interval_admits_more_than_a_bucket_holds_and_time_repays() {
 
 #[test]
 fn no_window_admits_more_than_it_holds() {
-    let limit = Limit::fixed_window(Quota::per_second(3), Align::Clock);
+    let limit = Limit::fixed_window(Quota::per_second(2), Align::Clock);
     let worlds = explore(limit, Extent { steps: 3, calls: 3, faults: 1 });
     println!("{worlds} worlds");
     assert!(worlds > 10_000, "{worlds} are too few to tell anything");

@@ -207,11 +207,11 @@ impl Pool {
     ) -> LeaseCall {
         debug_assert!(self.underway.is_none(), "one call at a time");
         let mut returned = returned;
-        if let Leasable::TokenBucket(_) = self.limit {
-            if self.id == 0 || now >= self.ends_at {
-                self.abandon();
-                (self.id, returned) = (number, 0);
-            }
+        if let Leasable::TokenBucket(_) = self.limit
+            && (self.id == 0 || now >= self.ends_at)
+        {
+            self.abandon();
+            (self.id, returned) = (number, 0);
         }
         self.held -= returned;
         let spent = std::mem::take(&mut self.spent);
@@ -316,5 +316,153 @@ impl Usage {
     }
 }
 
-// The margin is for clocks of two machines that do not run alike.
+// A review that is not answered may be made again before the lease ends.
 const _: () = assert!(REVIEW_AFTER.as_micros() * 2 < LEASE_MICROS.as_micros());
+
+#[cfg(test)]
+mod tests {
+    use tollgate_core::{Align, LeasedState, Limit, Quota};
+
+    use super::*;
+
+    /// A node and a Redis, on one clock.
+    struct Pair {
+        limit: Leasable,
+        redis: LeasedState,
+        pool: Pool,
+        now: Timestamp,
+        calls: u64,
+    }
+
+    impl Pair {
+        fn both(count: u32) -> [Self; 2] {
+            let bucket = Limit::token_bucket(Quota::per_day(1), count).expect("a bucket");
+            [bucket, Limit::fixed_window(Quota::per_day(count), Align::Clock)].map(|limit| {
+                let limit = Leasable::of(&limit).expect("it can be leased");
+                let now = Timestamp::from_micros(1_760_000_000_000_000);
+                Self { limit, redis: LeasedState::default(), pool: Pool::new(limit), now, calls: 0 }
+            })
+        }
+
+        fn pass(&mut self, millis: u64) {
+            self.now = self.now.plus(Micros::from_millis(millis));
+        }
+
+        fn call(&mut self, make: impl FnOnce(&mut Pool, Timestamp, u64) -> LeaseCall) -> LeaseCall {
+            self.calls += 1;
+            let call = make(&mut self.pool, self.now, self.calls);
+            let answer = self.limit.lease(&mut self.redis, self.now, &call);
+            assert!(self.pool.answered(self.now, self.calls, &answer));
+            call
+        }
+
+        /// One unit, from the pool or from Redis; what is left then, as a caller is told.
+        fn take(&mut self) -> u32 {
+            let limit = self.limit;
+            if let Some((decision, _)) = self.pool.spend(self.now, &limit, Cost::ONE) {
+                return decision.remaining;
+            }
+            self.call(|pool, now, number| pool.ask(now, &limit, Cost::ONE, 0, number));
+            let left = self.limit.without(self.redis.word, self.pool.held);
+            limit.counter().decide(left, self.now, Cost::PEEK).decision.remaining
+        }
+
+        fn take_ten(&mut self) {
+            for _ in 0..10 {
+                self.take();
+            }
+        }
+
+        fn review(&mut self) -> LeaseCall {
+            self.call(Pool::review)
+        }
+
+        /// What a node that holds nothing would find.
+        fn left_to_others(&self) -> u32 {
+            let (mut redis, limit) = (self.redis.clone(), self.limit);
+            limit.settle(&mut redis, self.now);
+            limit.counter().decide(redis.word, self.now, Cost::PEEK).decision.remaining
+        }
+    }
+
+    #[test]
+    fn what_is_told_to_remain_is_what_redis_has_left_and_what_is_held() {
+        for mut pair in Pair::both(100) {
+            for left in (40..100).rev() {
+                assert_eq!(pair.take(), left);
+                assert_eq!(pair.left_to_others() + pair.pool.held, left);
+            }
+            assert!(pair.calls < 15, "{} calls for 60 requests", pair.calls);
+        }
+    }
+
+    #[test]
+    fn no_more_is_held_after_a_call_than_was_used_in_the_fifth_of_a_second_before() {
+        for mut pair in Pair::both(10_000) {
+            let mut used: Vec<(Timestamp, u32)> = Vec::new();
+            // Busy, then less and less so.
+            for rest in [1, 2, 4, 8, 16, 32, 64, 128] {
+                for _ in 0..256 / rest {
+                    let calls = pair.calls;
+                    used.push((pair.now, 1));
+                    pair.take();
+                    if pair.pool.is_due(pair.now) {
+                        pair.review();
+                    }
+                    let since = pair.now.as_micros() - 2 * USAGE_WINDOW.as_micros();
+                    let recent = used.iter().filter(|(at, _)| at.as_micros() > since);
+                    let recent: u32 = recent.map(|(_, units)| units).sum();
+                    let is_called = pair.calls > calls;
+                    assert!(!is_called || pair.pool.held <= recent, "{:?}", pair.pool);
+                    pair.pass(rest);
+                }
+            }
+            pair.pass(200);
+            assert!(!pair.pool.has_to_tell(pair.now) || pair.pool.is_due(pair.now));
+            pair.review();
+            assert_eq!(pair.pool.held, 0);
+            assert_eq!(pair.left_to_others() as usize, 10_000 - used.len());
+            assert!(pair.pool.is_vacant(pair.now));
+        }
+    }
+
+    #[test]
+    fn a_call_that_was_not_sent_changes_nothing() {
+        for mut pair in Pair::both(100) {
+            pair.take_ten();
+            let (held, spent) = (pair.pool.held, pair.pool.spent);
+            let limit = pair.limit;
+            pair.pool.ask(pair.now, &limit, Cost::new(50), 0, 77);
+            assert_eq!(pair.pool.held, 0, "everything was to be given back");
+            pair.pool.not_sent(77);
+            assert_eq!((pair.pool.held, pair.pool.spent), (held, spent));
+        }
+    }
+
+    #[test]
+    fn what_was_reported_as_spent_cannot_be_given_back() {
+        for mut pair in Pair::both(100) {
+            pair.take_ten();
+            let limit = pair.limit;
+            let paid = pair.pool.spend(pair.now, &limit, Cost::ONE).expect("it holds some");
+            let Payment::Held { lease, units } = paid.1 else { panic!("{paid:?}") };
+            pair.review();
+            let held = pair.pool.held;
+            pair.pool.give_back(lease, units);
+            assert_eq!(pair.pool.held, held);
+        }
+    }
+
+    #[test]
+    fn a_lost_answer_ends_the_lease_of_a_bucket_and_leaves_the_units_of_a_window() {
+        let [mut bucket, mut window] = Pair::both(100);
+        for pair in [&mut bucket, &mut window] {
+            pair.take_ten();
+            assert!(pair.pool.held > 0);
+            pair.pool.review(pair.now, 77);
+            pair.pool.lost(77);
+        }
+        assert_eq!(bucket.pool.held, 0);
+        assert!(window.pool.held > 0);
+    }
+}

@@ -19,7 +19,6 @@ const KEY: Fingerprint = Fingerprint { first: 3, second: 4 };
 /// A node of its own, as far as Redis can tell.
 struct Node {
     leased: Arc<Leased>,
-    clock: Clock,
     _fleet: Arc<Fleet>,
 }
 
@@ -38,8 +37,8 @@ impl Node {
         let servers = Servers::Single(url.to_owned());
         let fleet = Fleet::open(&servers, timeout, "tollgate").expect("a URL of Redis");
         let fleet = Arc::new(fleet);
-        let leased = Leased::new(&fleet, clock.clone(), is_virtual, timeout);
-        let node = Self { leased, clock, _fleet: fleet };
+        let leased = Leased::new(&fleet, clock, is_virtual, timeout);
+        let node = Self { leased, _fleet: fleet };
         let other = Fingerprint { first: 1, second: 1 };
         let limit = window(1, 3_600);
         eventually("the server is reached", || {
@@ -230,14 +229,13 @@ fn what_a_denied_request_gives_back_is_there_for_the_next() {
         server.command(&["FLUSHALL"]).ok();
         node.leased.forget(KEY);
         warm(&node, &limit);
-        let first = node.take(&limit, 0).expect("Redis answers").decision;
         let paid = eventually("it pays itself", || {
             let paid = node.take(&limit, 1).expect("Redis answers");
             matches!(paid.payment, Payment::Held { .. }).then_some(paid)
         });
         node.leased.give_back(KEY, paid.payment);
         let after = node.take(&limit, 0).expect("Redis answers").decision;
-        assert_eq!(after.remaining, paid.decision.remaining + 1, "{limit:?} {first:?}");
+        assert_eq!(after.remaining, paid.decision.remaining + 1, "{limit:?}");
     }
 }
 
@@ -300,7 +298,7 @@ fn without_redis_what_is_held_is_spent_and_then_the_failure_is_told() {
     eventually("the node holds enough", || {
         let _ = node.take(&limit, 1);
         let held = node.leased.shard(KEY).get(&KEY).map_or(0, |entry| entry.pool.held());
-        (held > 3).then_some(())
+        (held > 6).then_some(())
     });
     server.kill();
     for _ in 0..3 {
@@ -332,5 +330,4 @@ fn a_flood_of_keys_leaves_no_more_pools_than_the_bound_and_is_decided_all_the_sa
     eventually("they are forgotten", || {
         node.leased.shards.iter().all(|shard| locked(shard).is_empty()).then_some(())
     });
-    assert!(node.clock.now() > Timestamp::EPOCH);
 }
