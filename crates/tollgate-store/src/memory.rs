@@ -246,15 +246,15 @@ impl MemoryStore {
         now: Timestamp,
     ) -> Option<Step> {
         let Limit::Counter(counter) = &charge.limit.limit else { return None };
-        if charge.count_denied {
-            return None;
-        }
         let mut slot = self.table.lock_known(key, home)?;
         let Record { limit, word } = slot.record();
         if limit != charge.limit.number {
             return None;
         }
         let step = counter.step(word, now, charge.cost);
+        if charge.count_denied && !step.is_allowed {
+            return None;
+        }
         slot.write(Record { limit, word: step.word });
         Some(step)
     }

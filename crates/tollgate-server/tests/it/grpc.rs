@@ -1,6 +1,6 @@
 //! The gRPC door, asked over real sockets.
 
-mod client;
+pub(crate) mod client;
 mod frames;
 
 use std::process::Command;

@@ -6,6 +6,7 @@ mod grpc;
 mod hosts;
 mod http;
 mod keys;
+mod redis;
 mod resp;
 mod server;
 mod tls;

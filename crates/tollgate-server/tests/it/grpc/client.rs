@@ -18,11 +18,11 @@ use tonic::codegen::tokio_stream;
 
 use crate::server::Running;
 
-pub(super) const SHOULD_RATE_LIMIT: &str =
+pub(crate) const SHOULD_RATE_LIMIT: &str =
     "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
 /// A client of its gRPC door.
-pub(super) async fn client(running: &Running) -> Client {
+pub(crate) async fn client(running: &Running) -> Client {
     let stream = TcpStream::connect(running.address(Door::Grpc)).await.expect("connected");
     stream.set_nodelay(true).expect("set");
     let (sender, connection) =
@@ -32,7 +32,7 @@ pub(super) async fn client(running: &Running) -> Client {
 }
 
 /// Stops a server, and waits until that is done.
-pub(super) async fn stop(running: Running) {
+pub(crate) async fn stop(running: Running) {
     let stopped = tokio::task::spawn_blocking(move || drop(running));
     stopped.await.expect("no panic in the server");
 }
@@ -40,30 +40,30 @@ pub(super) async fn stop(running: Running) {
 type AnyBody = http_body_util::combinators::UnsyncBoxBody<Bytes, std::convert::Infallible>;
 
 #[derive(Clone)]
-pub(super) struct Client(SendRequest<AnyBody>);
+pub(crate) struct Client(SendRequest<AnyBody>);
 
 /// What came back.
 #[derive(Debug)]
-pub(super) struct Answer {
-    pub(super) status: u16,
+pub(crate) struct Answer {
+    pub(crate) status: u16,
     /// Header fields and trailers.
     fields: HeaderMap,
     body: Bytes,
 }
 
 impl Answer {
-    pub(super) fn field(&self, name: &str) -> &str {
+    pub(crate) fn field(&self, name: &str) -> &str {
         self.fields.get(name).map_or("", |value| value.to_str().expect("text"))
     }
 
     /// The message, if all went well.
-    pub(super) fn message(&self) -> &[u8] {
+    pub(crate) fn message(&self) -> &[u8] {
         assert_eq!(self.field("grpc-status"), "0", "{self:?}");
         &self.body[5..]
     }
 
     /// The message as the JSON of a `RateLimitResponse`.
-    pub(super) fn response(&self) -> Value {
+    pub(crate) fn response(&self) -> Value {
         let kind = kind("envoy.service.ratelimit.v3.RateLimitResponse");
         let message = DynamicMessage::decode(kind, self.message()).expect("a response");
         serde_json::to_value(message).expect("JSON")
@@ -71,17 +71,17 @@ impl Answer {
 }
 
 /// A request of gRPC.
-pub(super) fn grpc(request: request::Builder) -> request::Builder {
+pub(crate) fn grpc(request: request::Builder) -> request::Builder {
     request.header("content-type", "application/grpc").header("te", "trailers")
 }
 
 impl Client {
-    pub(super) async fn should_rate_limit(&self, body: Bytes) -> Answer {
+    pub(crate) async fn should_rate_limit(&self, body: Bytes) -> Answer {
         self.call(SHOULD_RATE_LIMIT, body, grpc).await
     }
 
     /// None if the server takes no more calls, and has not looked at this one.
-    pub(super) async fn unless_stopping(&self, body: Bytes) -> Option<Answer> {
+    pub(crate) async fn unless_stopping(&self, body: Bytes) -> Option<Answer> {
         let request = made(SHOULD_RATE_LIMIT, grpc, Full::new(body));
         match self.0.clone().try_send_request(request).await {
             Ok(response) => Some(read(response).await),
@@ -94,7 +94,7 @@ impl Client {
         }
     }
 
-    pub(super) async fn call(
+    pub(crate) async fn call(
         &self,
         path: &str,
         body: Bytes,
@@ -103,12 +103,12 @@ impl Client {
         self.send(made(path, with, Full::new(body))).await
     }
 
-    pub(super) async fn call_in_pieces(&self, path: &str, pieces: Vec<Bytes>) -> Answer {
+    pub(crate) async fn call_in_pieces(&self, path: &str, pieces: Vec<Bytes>) -> Answer {
         let frames = pieces.into_iter().map(|piece| Ok(Frame::data(piece)));
         self.send(made(path, grpc, StreamBody::new(tokio_stream::iter(frames)))).await
     }
 
-    pub(super) async fn open(&self, path: &str, body: Full<Bytes>) -> Response<Incoming> {
+    pub(crate) async fn open(&self, path: &str, body: Full<Bytes>) -> Response<Incoming> {
         self.0.clone().send_request(made(path, grpc, body)).await.expect("an answer")
     }
 
@@ -143,13 +143,13 @@ async fn read(response: Response<Incoming>) -> Answer {
 }
 
 /// A message as gRPC sends it.
-pub(super) fn framed(message: &[u8]) -> Bytes {
+pub(crate) fn framed(message: &[u8]) -> Bytes {
     let length = u32::try_from(message.len()).expect("a length").to_be_bytes();
     [&[0], &length[..], message].concat().into()
 }
 
 /// A `RateLimitRequest` from its JSON, framed.
-pub(super) fn request(json: &Value) -> Bytes {
+pub(crate) fn request(json: &Value) -> Bytes {
     let kind = kind("envoy.service.ratelimit.v3.RateLimitRequest");
     let message = DynamicMessage::deserialize(kind, json).expect("a request");
     framed(&message.encode_to_vec())
@@ -163,7 +163,7 @@ fn kind(name: &str) -> MessageDescriptor {
 }
 
 /// The files of `proto/` and what they import.
-pub(super) fn compiled() -> FileDescriptorSet {
+pub(crate) fn compiled() -> FileDescriptorSet {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/proto");
     protox::compile(["envoy/service/ratelimit/v3/rls.proto"], [folder]).expect("compiled")
 }

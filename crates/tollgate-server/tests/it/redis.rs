@@ -1,0 +1,182 @@
+//! The doors of servers whose states are in Redis.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::time::Instant;
+use tollgate_harness::{Flavour, Proxy, Server};
+use tollgate_server::Door;
+
+use crate::grpc::client::{client, request, stop};
+use crate::server::{Running, eventually, with_doors};
+
+const DESCRIPTORS: &str = "
+domain: shop
+descriptors:
+  - { key: user, rate_limit: { unit: day, requests_per_unit: 2 } }
+  - { key: path, rate_limit: { unit: day, requests_per_unit: 9 } }
+";
+
+/// A server that keeps its states at `url`, and is there.
+fn start(url: &str) -> Running {
+    // The deadline is for machines that are busy with other tests; refusals are for those whose
+    // store is not reached yet.
+    let policy = format!(
+        "store: {{ redis: {{ url: '{url}', timeout: 10s }} }}
+limits:
+  - {{ name: api, per: [user], rate: 5/day, algorithm: fixed_window, on_store_failure: deny }}
+  - {{ name: login, when: {{ path: /login }}, per: [client_ip], rate: 1/day, on_store_failure: deny }}
+  - {{ name: jobs, per: [worker], concurrency: 1, on_store_failure: deny }}
+descriptors: ./envoy/"
+    );
+    let policy = with_doors(&["http", "grpc", "resp"], &policy);
+    let running = Running::with_files(&policy, &[("envoy/shop.yaml", DESCRIPTORS)]);
+    eventually("Redis is reached", || {
+        running.ask(Door::Http, "GET /v1/check?user=nobody&cost=0", "").status == 200
+    });
+    running
+}
+
+fn left(running: &Running, user: &str) -> (u16, Value) {
+    let answer = running.ask(Door::Http, &format!("GET /v1/check?user={user}"), "");
+    (answer.status, answer.json()["limits"][0]["remaining"].clone())
+}
+
+/// What is read before the connection is silent, of which the length is known.
+fn expect(stream: &mut TcpStream, expected: &str) {
+    let mut read = vec![0; expected.len()];
+    stream.read_exact(&mut read).expect("replies");
+    assert_eq!(str::from_utf8(&read).expect("text"), expected);
+}
+
+#[test]
+fn servers_that_share_a_redis_share_what_is_counted() {
+    for flavour in [Flavour::Redis, Flavour::Valkey] {
+        let redis = Server::start(flavour);
+        let servers = [start(&redis.url()), start(&redis.url())];
+        for used in 0..5 {
+            assert_eq!(left(&servers[used % 2], "42"), (200, json!(4 - used)), "{flavour:?}");
+        }
+        for server in &servers {
+            assert_eq!(left(server, "42"), (429, json!(0)), "{flavour:?}");
+        }
+    }
+}
+
+#[test]
+fn every_door_counts_in_the_same_place() {
+    let redis = Server::start(Flavour::Redis);
+    let running = start(&redis.url());
+    assert_eq!(left(&running, "42"), (200, json!(4)));
+    let mut stream = running.connect(Door::Resp);
+    stream.write_all(b"TG.CHECK user 42\r\n").unwrap();
+    expect(&mut stream, "*7\r\n:1\r\n:5\r\n:3\r\n:-1\r\n");
+    let two = json!([{"attributes": {"user": "42"}}, {"attributes": {"user": "42"}, "cost": 2}]);
+    let answer = running.ask(Door::Http, "POST /v1/check/batch", &two.to_string());
+    let answers = answer.json();
+    let remaining = |index: usize| answers[index]["limits"][0]["remaining"].clone();
+    assert_eq!([remaining(0), remaining(1)], [json!(2), json!(0)], "{answers}");
+    assert_eq!(left(&running, "42"), (429, json!(0)));
+    let login = "GET /v1/forward-auth\nX-Forwarded-Method: GET\nX-Forwarded-Uri: /login\n\
+                 X-Forwarded-Host: shop.example\nX-Forwarded-For: 203.0.113.7";
+    let statuses = [(); 2].map(|()| running.ask(Door::Http, login, "").status);
+    assert_eq!(statuses, [200, 429]);
+}
+
+#[test]
+fn a_slot_in_redis_is_held_until_it_is_released() {
+    let redis = Server::start(Flavour::Redis);
+    let servers = [start(&redis.url()), start(&redis.url())];
+    let check = |server: &Running| server.ask(Door::Http, "GET /v1/check?worker=7", "");
+    let held = check(&servers[0]);
+    let lease = json!({ "lease": held.json()["lease"] }).to_string();
+    assert_eq!((held.status, check(&servers[1]).status), (200, 429));
+    let tell = |what: &str| servers[0].ask(Door::Http, &format!("POST /v1/{what}"), &lease).status;
+    assert_eq!((tell("renew"), tell("release")), (200, 200));
+    assert_eq!((tell("renew"), tell("release")), (404, 404));
+    // Another server may have been told that it is refused, and believes it for a second.
+    eventually("the slot is free", || check(&servers[1]).status == 200);
+}
+
+#[tokio::test]
+async fn calls_of_envoy_are_counted_in_redis_by_grpc_and_json_alike() {
+    let redis = Server::start(Flavour::Redis);
+    let running = start(&redis.url());
+    let entry = |key: &str| json!({"entries": [{"key": key, "value": "x"}]});
+    let call = json!({"domain": "shop", "descriptors": [entry("user"), entry("path")]});
+    let client = client(&running).await;
+    let mut told = Vec::new();
+    for _ in 0..2 {
+        let over_grpc = client.should_rate_limit(request(&call)).await.response();
+        let over_json = running.ask(Door::Http, "POST /json", &call.to_string()).json();
+        told.extend([over_grpc, over_json]);
+    }
+    let codes: Vec<&str> = told.iter().map(|it| it["overallCode"].as_str().unwrap()).collect();
+    assert_eq!(codes, ["OK", "OK", "OVER_LIMIT", "OVER_LIMIT"]);
+    let left = |index: usize| told[index]["statuses"][1]["limitRemaining"].clone();
+    assert_eq!([0, 1, 2, 3].map(left), [json!(8), json!(7), json!(6), json!(5)]);
+    stop(running).await;
+}
+
+#[test]
+fn a_pipeline_is_asked_as_a_whole_and_answered_in_order() {
+    let redis = Server::start(Flavour::Redis);
+    let proxy = Proxy::start(redis.address());
+    let running = start(&proxy.url());
+    let delay = Duration::from_millis(100);
+    proxy.delay_replies(delay);
+    let mut stream = running.connect(Door::Resp);
+    let mut asked = String::new();
+    for number in 0..100 {
+        let user = format!("u{number}");
+        asked += &format!("TG.CHECK user {user}\r\nECHO {number:03}\r\nTG.CHECK\r\n");
+        asked += &format!("CL.THROTTLE {user} 1 1 86400\r\nTG.CHECK user\r\n");
+    }
+    let began = Instant::now();
+    stream.write_all(asked.as_bytes()).unwrap();
+    stream.write_all(b"QUIT\r\n").unwrap();
+    let mut replies = String::new();
+    stream.read_to_string(&mut replies).unwrap();
+    assert!(began.elapsed() < 20 * delay, "one after the other it would be 200 times as long");
+    let told: Vec<&str> = replies.split_inclusive("\r\n").collect();
+    let mut rest = &told[..];
+    for number in 0..100 {
+        // Seven integers and a name, an echo, seven of no limit, five of a bucket, a complaint.
+        let (these, others) = rest.split_at(9 + 2 + 9 + 6 + 1);
+        assert_eq!(these[..4], ["*7\r\n", ":1\r\n", ":5\r\n", ":4\r\n"], "{number}");
+        assert_eq!(these[6..8], ["$3\r\n", "api\r\n"]);
+        assert_eq!(these[9..11].concat(), format!("$3\r\n{number:03}\r\n"));
+        assert_eq!(these[17..19].concat(), "$6\r\n(none)\r\n");
+        assert_eq!(these[20..24], ["*5\r\n", ":0\r\n", ":2\r\n", ":1\r\n"]);
+        assert!(these[26].starts_with("-ERR "), "{}", these[26]);
+        rest = others;
+    }
+    assert_eq!(rest, ["+OK\r\n"]);
+}
+
+#[test]
+fn who_waits_for_redis_holds_nobody_else_up() {
+    let redis = Server::start(Flavour::Redis);
+    let proxy = Proxy::start(redis.address());
+    let running = start(&proxy.url());
+    proxy.hang();
+    let mut waiting: Vec<TcpStream> = (0..8)
+        .map(|_| {
+            let mut stream = running.connect(Door::Resp);
+            stream.write_all(b"PING\r\nTG.CHECK user 42\r\n").unwrap();
+            stream
+        })
+        .collect();
+    for _ in 0..10 {
+        let mut other = running.connect(Door::Resp);
+        other.write_all(b"PING\r\n").unwrap();
+        expect(&mut other, "+PONG\r\n");
+        assert_eq!(running.ask(Door::Http, "GET /openapi.json", "").status, 200);
+    }
+    proxy.heal();
+    for stream in &mut waiting {
+        expect(stream, "+PONG\r\n*7\r\n:");
+    }
+}
