@@ -31,7 +31,7 @@ mod fixed_window;
 mod held;
 mod key;
 mod leaky_bucket;
-mod lease;
+mod leases;
 mod limit;
 pub mod lua;
 mod numbers;
@@ -48,7 +48,7 @@ pub use fixed_window::{Align, FixedWindow};
 pub use held::{ChargeId, Entry, Log, LogChange, LogTransition};
 pub use key::{Key, KeyBuf, KeyError, Shown, Value};
 pub use leaky_bucket::LeakyBucket;
-pub use lease::{Leasable, Lease, LeaseAnswer, LeaseCall, LeasedState};
+pub use leases::{Leasable, Lease, LeaseAnswer, LeaseCall, LeasedState};
 pub use limit::{
     Algorithm, AlgorithmError, Counter, Limit, Logged, Receipt, Step, Transition, Word,
 };

@@ -1,4 +1,4 @@
--- Twin of lease.rs: what other scripts must know of units out on lease.
+-- Twin of leases.rs: what other scripts must know of units out on lease.
 --
 -- The leases of a bucket follow its counters in the same string, three numbers each: id, units, the
 -- moment it ends. What is out counts as used in the debt, so that a script decides on a state with

@@ -26,6 +26,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
+use tokio::time::{MissedTickBehavior, interval};
 use tollgate_core::lua::{self, LEASE_FIELDS};
 use tollgate_core::{Cost, Decision, Leasable, LeaseAnswer, LeaseCall, Micros, Timestamp};
 
@@ -400,8 +401,10 @@ impl Errand {
 
 /// Goes through the pools from time to time, as long as there are any.
 async fn keep(leased: Weak<Leased>) {
+    let mut pauses = interval(REVIEW_PAUSE);
+    pauses.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        tokio::time::sleep(REVIEW_PAUSE).await;
+        pauses.tick().await;
         match leased.upgrade() {
             Some(leased) => leased.review(),
             None => return,

@@ -13,7 +13,7 @@
 //!
 //! Of a fixed window, a lease is a charge like any other, and ends with its window.
 //!
-//! The Redis twins of this file are `lua/leases.lua` and `lua/lease.lua`.
+//! The Redis twin of this file is `lua/leases.lua`; what a node asks for is done by `lua/lease.lua`.
 
 use crate::bounds::{EXACT_MAX, LEASE_MICROS, LEASES_MAX};
 use crate::{Cost, Counter, Decision, FixedWindow, Limit, Micros, Receipt, Step};
