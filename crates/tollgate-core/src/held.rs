@@ -126,6 +126,19 @@ impl Log {
         }
     }
 
+    /// Gives `units` of the latest charges back, all of them if there are no more.
+    pub(crate) fn give_back_latest(&mut self, mut units: u32) {
+        while let Some(entry) = self.entries.back_mut().filter(|_| units > 0) {
+            let back = units.min(entry.units);
+            entry.units -= back;
+            self.units -= u64::from(back);
+            units -= back;
+            if entry.units == 0 {
+                self.entries.pop_back();
+            }
+        }
+    }
+
     /// Gives `units` of a charge back, all of them if it has no more; tells how many that were.
     pub(crate) fn give_back(&mut self, id: ChargeId, units: u32) -> u32 {
         let Some(place) = self.entries.iter().rposition(|entry| entry.id == id) else { return 0 };

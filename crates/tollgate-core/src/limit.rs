@@ -341,6 +341,14 @@ impl Counter {
         }
     }
 
+    /// Gives back `cost` units of what was consumed, by somebody who cannot name the charge: no more
+    /// than there is, and of a window only what was taken in the one that is open.
+    pub fn credit(&self, word: Word, now: Timestamp, cost: Cost) -> Word {
+        // As if they had been taken just now: nothing of them has come back by itself.
+        let charged = Receipt { at: now, cost, debt_before: 0 };
+        self.refund(self.anchored(word, now), now, &charged)
+    }
+
     /// The state under this limit of a key whose state under `from` is `word`: the units in use
     /// stay in use, rounded up. Another algorithm starts afresh.
     pub fn carry_over(&self, from: &Self, word: Word, now: Timestamp) -> Word {
@@ -435,6 +443,13 @@ impl Logged {
     pub fn give_back(&self, log: &mut Log, now: Timestamp, id: ChargeId, units: u32) -> u32 {
         log.apply(self.holding().due(log, now));
         log.give_back(id, units)
+    }
+
+    /// Gives back `cost` units of what is held, by somebody who cannot name the charge: the latest
+    /// first, and no more than there is. Of charges of the same moment either may be the latest.
+    pub fn credit(&self, log: &mut Log, now: Timestamp, cost: Cost) {
+        log.apply(self.holding().due(log, now));
+        log.give_back_latest(cost.units());
     }
 
     /// Starts the hold of a charge anew at `now`; false if it has ended or was given back.

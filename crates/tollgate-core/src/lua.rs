@@ -1,16 +1,19 @@
 //! The Redis twins: the scripts as text, the arguments they take and the answers they give.
 //!
 //! Running them is a store's work; this module does no more than spell. The scripts are constants:
-//! what callers say reaches them as keys and arguments only. Everything but the keys is a whole
-//! number, so that a store writes it without an allocation.
+//! what callers say reaches them as keys and arguments only. What is said of one charge is one argument
+//! in MessagePack: as an argument each, its ten values would be a quarter of all work the server does.
+//!
+//! The scripts and the states they keep are of format 1. States are read by every version of it, and
+//! by none of another, so a format that differs must come with keys of its own.
 //!
 //! ```
 //! use tollgate_core::{ChargeId, Cost, Limit, Quota, lua};
 //!
 //! let limit = Limit::sliding_window(Quota::per_minute(60));
 //! let charge = lua::Charge::new(&limit, Cost::ONE, ChargeId(7));
-//! // EVALSHA sha 1 KEY '' 1 1 0 0 7 60 60000000 0 0 0
-//! assert_eq!(charge.arguments(), [1, 1, 0, 0, 7, 60, 60_000_000, 0, 0, 0]);
+//! // EVALSHA sha 1 KEY '' ARGUMENT
+//! assert_eq!(charge.argument(), b"\x01\x01\x00\x00\xa17\x3c\xce\x03\x93\x87\x00\x00\x00\x00");
 //!
 //! let answer = lua::Answer::from_fields([0, 60, 59, 1, 1, -1, 0, 1, 0, 0]).expect("ten fields");
 //! assert!(answer.decision.is_allowed());
@@ -40,20 +43,20 @@ macro_rules! script {
 /// Decides the charges of one request and takes them, all or none.
 ///
 /// `KEYS` are the states, one a charge; one that comes twice is charged twice, under one limit.
-/// `ARGV` is the time in microseconds, empty for the server's own, and then [`Charge::arguments`] of
-/// each. The reply is a flat list with the fields of an [`Answer`] for each.
+/// `ARGV` is the time in microseconds, empty for the server's own, and then the [`Charge::argument`]
+/// of each. The reply is a flat list with the fields of an [`Answer`] for each.
 pub const TAKE: &str = script!("take.lua");
 
 /// Gives charges back, or starts their hold anew.
 ///
-/// `KEYS` and the time are as in [`TAKE`], then come the [`Return::arguments`] of each. The reply is
-/// a number for each: the units a log gave back, 1 for a counter that changed or a hold that was
+/// `KEYS` and the time are as in [`TAKE`], then comes the [`Return::argument`] of each. The reply
+/// is a number for each: the units a log gave back, 1 for a counter that changed or a hold that was
 /// started anew, 0 where there was nothing to be done.
 pub const REFUND: &str = script!("refund.lua");
 
 /// Decides one request, and hands out units ahead of their use.
 ///
-/// `KEYS` is the state and the time is as in [`TAKE`], then come [`lease_arguments`]. The reply is
+/// `KEYS` is the state and the time is as in [`TAKE`], then comes the [`lease_argument`]. The reply is
 /// what [`lease_answer`] reads. A call that may have run must not be sent again: it would hand out
 /// units that nobody knows of.
 pub const LEASE: &str = script!("lease.lua");
@@ -74,6 +77,9 @@ pub enum Mode {
     Shadow,
     /// Charged whatever is left, past the end if need be.
     Force,
+    /// Not charged: given back, if the request is allowed, after all that is charged; see
+    /// [`Counter::credit`] and [`Logged::credit`]. Answered as a peek is, and denies nothing.
+    Credit,
 }
 
 /// One charge, as [`TAKE`] wants it.
@@ -98,15 +104,16 @@ impl<'a> Charge<'a> {
     }
 
     /// What [`TAKE`] is told of it.
-    pub fn arguments(&self) -> [u64; 10] {
+    pub fn argument(&self) -> Vec<u8> {
         let mode = match self.mode {
             Mode::Enforce => 0,
             Mode::Shadow => 1,
             Mode::Force => 2,
+            Mode::Credit => 3,
         };
-        let [a, b, c, d, e] = self.limit.numbers();
         let count_denied = u64::from(self.count_denied);
-        [algorithm(self.limit), self.cost.get(), mode, count_denied, self.id.0, a, b, c, d, e]
+        let values = [algorithm(self.limit), self.cost.get(), mode, count_denied];
+        packed(&values, Some(self.id), &self.limit.numbers())
     }
 }
 
@@ -147,12 +154,12 @@ impl Answer {
 }
 
 /// What [`LEASE`] is told of a call.
-pub fn lease_arguments(limit: &Leasable, call: &LeaseCall) -> [u64; 11] {
+pub fn lease_argument(limit: &Leasable, call: &LeaseCall) -> Vec<u8> {
     let limit = Limit::from(limit.counter());
-    let [a, b, c, d, e] = limit.numbers();
     let (spent, returned) = (u64::from(call.spent), u64::from(call.returned));
     let (cost, want) = (call.cost.get(), u64::from(call.want));
-    [algorithm(&limit), call.id, spent, returned, cost, want, a, b, c, d, e]
+    let values = [algorithm(&limit), call.id, spent, returned, cost, want];
+    packed(&values, None, &limit.numbers())
 }
 
 /// Reads the reply of [`LEASE`]; `None` if these are no fields of ours.
@@ -205,21 +212,20 @@ pub enum Return<'a> {
 
 impl Return<'_> {
     /// What [`REFUND`] is told of it.
-    pub fn arguments(&self) -> [u64; 12] {
-        let (limit, [renew, units, at, debt_before, id, held]) = match *self {
+    pub fn argument(&self) -> Vec<u8> {
+        let (limit, [renew, units, at, debt_before], id, held) = match *self {
             Self::Refund { limit, receipt } => {
                 let (units, at) = (receipt.cost.get(), receipt.at.as_micros());
-                (Limit::from(*limit), [0, units, at, receipt.debt_before, 0, 0])
+                (Limit::from(*limit), [0, units, at, receipt.debt_before], ChargeId(0), Cost::PEEK)
             }
             Self::GiveBack { limit, id, held, units } => {
-                (Limit::from(*limit), [0, units.get(), 0, 0, id.0, held.get()])
+                (Limit::from(*limit), [0, units.get(), 0, 0], id, held)
             }
-            Self::Renew { limit, id, held } => {
-                (Limit::from(*limit), [1, 0, 0, 0, id.0, held.get()])
-            }
+            Self::Renew { limit, id, held } => (Limit::from(*limit), [1, 0, 0, 0], id, held),
         };
         let [a, b, c, d, e] = limit.numbers();
-        [algorithm(&limit), renew, units, at, debt_before, id, held, a, b, c, d, e]
+        let values = [algorithm(&limit), renew, units, at, debt_before];
+        packed(&values, Some(id), &[held.get(), a, b, c, d, e])
     }
 }
 
@@ -253,6 +259,20 @@ pub fn leases_bytes(leases: &[Lease]) -> Vec<u8> {
         let numbers = [lease.id, u64::from(lease.units), lease.ends_at.as_micros()];
         numbers.iter().for_each(|&number| push_number(&mut bytes, number));
     }
+    bytes
+}
+
+/// Values in MessagePack, in this order. Names of charges have more digits than the scripts' numbers, so
+/// they go as text.
+fn packed(values: &[u64], id: Option<ChargeId>, more: &[u64]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(64);
+    values.iter().for_each(|&number| push_number(&mut bytes, number));
+    if let Some(id) = id {
+        let digits = id.0.to_string();
+        bytes.push(0xa0 | digits.len() as u8);
+        bytes.extend_from_slice(digits.as_bytes());
+    }
+    more.iter().for_each(|&number| push_number(&mut bytes, number));
     bytes
 }
 

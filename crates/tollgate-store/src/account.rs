@@ -115,9 +115,7 @@ impl Account<'_> {
         cost: Cost,
     ) -> Step {
         let word = self.counted_under(counter, number, now);
-        // As if they had been taken just now: nothing of them has come back by itself.
-        let charged = tollgate_core::Receipt { at: now, cost, debt_before: 0 };
-        let word = counter.refund(word, now, &charged);
+        let word = counter.credit(word, now, cost);
         self.slot.write(Record { limit: number, word });
         counter.step(word, now, Cost::PEEK)
     }
@@ -134,14 +132,7 @@ impl Account<'_> {
             return decide_unknown(&Limit::Logged(*logged), now, Cost::PEEK);
         }
         self.change_log(logged, number, |log| {
-            let mut left = cost.units();
-            let charges: Vec<ChargeId> = log.entries().map(|entry| entry.id).collect();
-            for id in charges.into_iter().rev() {
-                left -= logged.give_back(log, now, id, left);
-                if left == 0 {
-                    break;
-                }
-            }
+            logged.credit(log, now, cost);
             logged.decide(log, now, Cost::PEEK, ChargeId(0)).decision
         })
     }

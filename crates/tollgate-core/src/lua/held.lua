@@ -7,11 +7,28 @@
 -- Rust says what is to be done to a log and leaves doing it to the owner. Here the log is at hand,
 -- so what time alone does to it is done when it is looked at, whatever the verdict will be.
 --
--- state: key, units of all entries, moment of the newest, and the entries that were taken and are
--- not in the log yet.
-local function holding(name, most, hold, end_is_known)
-  local marker = '1' .. name .. ' ' .. number_text(hold)
-  local marker_of_any_hold = '^1' .. name .. ' (%d+)$'
+-- limit: units, hold. state: key, units of all entries, moment of the newest, the entries that were
+-- taken and are not in the log yet, and the oldest entry, where it is known.
+local holding
+if ASKED[5] or ASKED[6] then
+  -- The most entries of a log, which is bounds.rs's to say.
+  local LOG_ENTRIES_MAX = 100000
+
+  -- `..` and tostring keep 14 digits only.
+  local function number_text(number)
+    return string.format('%.0f', number)
+  end
+
+  local function marker(limit)
+    return limit.algorithm.marker .. number_text(limit[2])
+  end
+
+  -- The hold that a log was written under; zero if this is no marker of the algorithm's.
+  local function hold_of(limit, member)
+    local name = limit.algorithm.marker
+    if string.sub(member, 1, #name) ~= name then return 0 end
+    return tonumber(string.sub(member, #name + 1)) or 0
+  end
 
   local function units_of(member)
     return tonumber(string.match(member, ':(%d+)$'))
@@ -22,33 +39,40 @@ local function holding(name, most, hold, end_is_known)
     return tonumber(last[2]), last[1]
   end
 
-  -- Keeps the sum, and sees to it that the key goes when nothing holds any more.
-  local function keep(key, units, newest_at)
+  -- Keeps the sum, with an entry if one is given, and sees to it that the key goes when nothing
+  -- holds any more.
+  local function keep(limit, key, units, newest_at, member)
     if units == 0 then
       redis.call('UNLINK', key)
       return
     end
-    redis.call('ZADD', key, number_text(-units), marker)
+    local sum = number_text(-units)
+    if member then
+      redis.call('ZADD', key, sum, marker(limit), number_text(newest_at), member)
+    else
+      redis.call('ZADD', key, sum, marker(limit))
+    end
     if not IS_VIRTUAL then
-      redis.call('PEXPIRE', key, ttl_millis(until_passed(NOW, hold, newest_at)))
+      redis.call('PEXPIRE', key, ttl_millis(until_passed(NOW, limit[2], newest_at)))
     end
   end
 
-  local function standing(key, now)
-    local state = { key = key, used = 0, newest_at = 0, taken = {} }
-    local front = read('ZRANGE', key, 0, 1, 'WITHSCORES') or {}
+  local function standing(limit, key, now)
+    local hold = limit[2]
+    local state = { key = key, used = 0, newest_at = 0, taken = {}, oldest = false, oldest_at = 0 }
+    local front = replied(redis.pcall('ZRANGE', key, 0, 1, 'WITHSCORES'), key) or {}
     if not front[1] then return state end
     -- What had ended under another hold does not come back: the shorter of the two counts.
-    local shorter = min(tonumber(string.match(front[1], marker_of_any_hold)) or 0, hold)
+    local shorter = min(hold_of(limit, front[1]), hold)
     local newest_at = newest(key)
     if now - newest_at >= shorter or shorter == 0 then
       -- All of it has ended, however long it is; or it is another algorithm's or version's.
       redis.call('UNLINK', key)
       return state
     end
-    local units, is_changed = -tonumber(front[2]), front[1] ~= marker
+    local units, is_changed = -front[2], front[1] ~= marker(limit)
     if is_changed then redis.call('ZREM', key, front[1]) end
-    if now - tonumber(front[4]) >= shorter then
+    if now - front[4] >= shorter then
       local last = number_text(now - shorter)
       for _, member in ipairs(redis.call('ZRANGEBYSCORE', key, 0, last)) do
         units = units - units_of(member)
@@ -64,21 +88,28 @@ local function holding(name, most, hold, end_is_known)
       end
       is_changed = true
     end
-    if is_changed then keep(key, units, newest_at) end
+    if is_changed then
+      keep(limit, key, units, newest_at)
+    else
+      state.oldest, state.oldest_at = front[3], tonumber(front[4])
+    end
     state.used, state.newest_at = units, newest_at
     return state
   end
 
   -- Every entry holds a unit at least, so no more of them are looked at than units must end.
-  local function falls_to(room, state, now)
-    if not end_is_known then return NONE end
-    local used, first = state.used, 1 -- after the marker
+  local function falls_to(limit, room, state, now)
+    if not limit.algorithm.end_is_known then return NONE end
+    local hold, used, first = limit[2], state.used, 1 -- after the marker
+    if state.oldest and used - units_of(state.oldest) <= room then
+      return until_passed(now, hold, state.oldest_at)
+    end
     while true do
       local last = first + min(used - room, 100) - 1
       local entries = redis.call('ZRANGE', state.key, first, last, 'WITHSCORES')
       for i = 1, #entries, 2 do
         used = used - units_of(entries[i])
-        if used <= room then return until_passed(now, hold, tonumber(entries[i + 1])) end
+        if used <= room then return until_passed(now, hold, entries[i + 1]) end
       end
       if #entries < 2 * (last - first + 1) then break end
       first = last + 1
@@ -90,34 +121,40 @@ local function holding(name, most, hold, end_is_known)
     return 0
   end
 
-  local function decision(outcome, state, now, retry_after)
+  local function decision(limit, outcome, state, now, retry_after)
+    local most = limit[1]
     local remaining = max(most - state.used, 0)
     local reset_after, next_after = 0, 0
     if state.used ~= 0 then
-      reset_after = until_passed(now, hold, state.newest_at)
-      next_after = falls_to(max(most - (remaining + 1), 0), state, now)
+      reset_after = until_passed(now, limit[2], state.newest_at)
+      next_after = falls_to(limit, max(most - (remaining + 1), 0), state, now)
     end
     return { outcome, most, remaining, reset_after, next_after, retry_after, 0, 0, 0, 0 }
   end
 
-  local function charged(state, now, cost, id)
-    if cost == 0 then return decision(ALLOWED, state, now, NONE), state end
+  local function force(limit, state, now, cost, id)
+    if cost == 0 then return decision(limit, ALLOWED, state, now, NONE), state end
     local at, taken = max(state.newest_at, now), { unpack(state.taken) }
     taken[#taken + 1] = { at = at, id = id, units = cost }
-    local after = { key = state.key, used = state.used + cost, newest_at = at, taken = taken }
-    local answer = decision(ALLOWED, after, now, NONE)
+    local after = {
+      key = state.key, used = state.used + cost, newest_at = at, taken = taken,
+      oldest = state.oldest, oldest_at = state.oldest_at,
+    }
+    local answer = decision(limit, ALLOWED, after, now, NONE)
     answer[CHARGED], answer[CHARGED_AT] = cost, at
     return answer, after
   end
 
-  local function decide(state, now, cost, id)
-    if state.used + cost <= most then return charged(state, now, cost, id) end
-    if cost > most then return decision(TOO_COSTLY, state, now, NONE), state end
-    return decision(DENIED, state, now, falls_to(most - cost, state, now)), state
+  local function decide(limit, state, now, cost, id)
+    local most = limit[1]
+    if state.used + cost <= most then return force(limit, state, now, cost, id) end
+    if cost > most then return decision(limit, TOO_COSTLY, state, now, NONE), state end
+    local retry_after = falls_to(limit, most - cost, state, now)
+    return decision(limit, DENIED, state, now, retry_after), state
   end
 
   -- Twin of Log::push; tells what is used then.
-  local function push(key, used, entry)
+  local function push(limit, key, used, entry)
     local id, units = entry.id, entry.units
     -- As many entries need as many units, so most of the time nobody has to count.
     if used >= LOG_ENTRIES_MAX and redis.call('ZCARD', key) > LOG_ENTRIES_MAX then
@@ -127,48 +164,78 @@ local function holding(name, most, hold, end_is_known)
       used = used - units
       units = min(units + entry.units, COUNT_MAX)
     end
-    redis.call('ZADD', key, number_text(entry.at), id .. ':' .. number_text(units))
-    keep(key, used + units, entry.at)
+    keep(limit, key, used + units, entry.at, id .. ':' .. number_text(units))
     return used + units
   end
 
-  local function apply(state)
+  -- Enters what was taken.
+  local function apply(limit, state)
     local used = state.used
     for _, entry in ipairs(state.taken) do used = used - entry.units end
-    for _, entry in ipairs(state.taken) do used = push(state.key, used, entry) end
+    for _, entry in ipairs(state.taken) do used = push(limit, state.key, used, entry) end
   end
 
-  -- The limit that the log was written under, as far as the hold goes.
-  local function written_under(key)
-    local front = read('ZRANGE', key, 0, 0) or {}
-    local stored = tonumber(string.match(front[1] or '', marker_of_any_hold) or hold)
-    return holding(name, most, stored, end_is_known)
+  -- Leaves `left` units of an entry, or nothing of it.
+  local function replace(key, member, at, left)
+    redis.call('ZREM', key, member)
+    if left == 0 then return end
+    local id = string.match(member, '^(%d+):')
+    redis.call('ZADD', key, at, id .. ':' .. number_text(left))
   end
 
-  -- Twin of Logged::give_back. `held` is what the charge holds, since its member is named by it.
-  local function give_back(key, now, id, held, units)
-    local state = standing(key, now)
-    local at = redis.call('ZSCORE', key, id .. ':' .. number_text(held))
-    if not at then return 0 end
-    redis.call('ZREM', key, id .. ':' .. number_text(held))
-    local back = min(units, held)
-    if back < held then redis.call('ZADD', key, at, id .. ':' .. number_text(held - back)) end
-    keep(key, state.used - back, newest(key))
-    return back
+  local function more(self)
+    -- Twin of Logged::credit.
+    function self.credit(limit, state, now, units)
+      apply(limit, state)
+      local key, used, newest_at = state.key, state.used, state.newest_at
+      while units > 0 and used > 0 do
+        local at, last = newest(key)
+        local held = units_of(last)
+        local back = min(units, held)
+        replace(key, last, number_text(at), held - back)
+        units, used = units - back, used - back
+        newest_at = newest(key)
+      end
+      if used < state.used then keep(limit, key, used, newest_at) end
+      return standing(limit, key, now)
+    end
+
+    -- The limit that the log was written under, as far as the hold goes; nothing if there is no log
+    -- of this algorithm.
+    function self.written_under(limit, key)
+      local front = redis.pcall('ZRANGE', key, 0, 0)
+      if is_of_another(front) or not front[1] then return nil end
+      local hold = hold_of(limit, front[1])
+      if hold == 0 then return nil end
+      return { limit[1], hold, algorithm = limit.algorithm }
+    end
+
+    -- Twin of Logged::give_back. `held` is what the charge holds, since its member is named by it.
+    function self.give_back(limit, key, now, id, held, units)
+      local state = standing(limit, key, now)
+      local member = id .. ':' .. number_text(held)
+      local at = redis.call('ZSCORE', key, member)
+      if not at then return 0 end
+      local back = min(units, held)
+      replace(key, member, at, held - back)
+      keep(limit, key, state.used - back, newest(key))
+      return back
+    end
+
+    -- Twin of Logged::renew.
+    function self.renew(limit, key, now, id, held)
+      local state = standing(limit, key, now)
+      if redis.call('ZREM', key, id .. ':' .. number_text(held)) == 0 then return 0 end
+      local newest_at = newest(key)
+      push(limit, key, state.used - held, { at = max(newest_at, now), id = id, units = held })
+      return 1
+    end
   end
 
-  -- Twin of Logged::renew.
-  local function renew(key, now, id, held)
-    local state = standing(key, now)
-    if redis.call('ZREM', key, id .. ':' .. number_text(held)) == 0 then return 0 end
-    local newest_at = newest(key)
-    push(key, state.used - held, { at = max(newest_at, now), id = id, units = held })
-    return 1
+  function holding(name, end_is_known)
+    return {
+      is_log = true, marker = '1' .. name .. ' ', end_is_known = end_is_known,
+      standing = standing, decide = decide, force = force, apply = apply, more = more,
+    }
   end
-
-  return {
-    is_log = true,
-    standing = standing, decide = decide, force = charged, apply = apply,
-    written_under = written_under, give_back = give_back, renew = renew,
-  }
 end

@@ -5,12 +5,11 @@
 -- something below 2^53, and there rounding does no harm: it keeps the order of numbers, and 2^53 is
 -- a double itself, so that what is 2^53 or more stays so.
 --
--- Everything here runs anew with every call, and a function or a table made costs more than one
--- used: hence several results in place of a table, and each algorithm wrapped in a function that
--- only makes what is inside when a limit asks for it.
-local EXACT_MAX = 9007199254740991
-local COUNT_MAX = 4294967295
-local LOG_ENTRIES_MAX = 100000
+-- Everything here runs anew with every call, and what costs most is making functions and tables.
+-- Hence several results in place of a table, and only those algorithms that are asked for; what is
+-- rarely asked of one it makes when it is.
+local EXACT_MAX = 2 ^ 53 - 1
+local COUNT_MAX = 2 ^ 32 - 1
 
 local max, min, fmod = math.max, math.min, math.fmod
 
@@ -45,32 +44,40 @@ local function until_passed(now, wait, start)
   return max(wait - (now - start), 0)
 end
 
--- `..` and tostring keep 14 digits only.
-local function number_text(number)
-  return string.format('%.0f', number)
-end
-
 -- Tests give the time. Then no key may expire, since this server's clock has nothing to do with it.
 local NOW = tonumber(ARGV[1])
 local IS_VIRTUAL = NOW ~= nil
 if not IS_VIRTUAL then
   local time = redis.call('TIME')
-  NOW = tonumber(time[1]) * 1000000 + tonumber(time[2])
+  NOW = time[1] * 1000000 + time[2]
 end
 
 -- How long a key lives whose limit is whole again after `reset_after`, and so vacant. Rounded up,
 -- and a millisecond on top, since keys expire by a clock that the server may have read a little
--- before TIME: a state must never be gone before it is vacant.
+-- before TIME: a state must never be gone before it is vacant. In digits: some
+-- servers would be given a number with an exponent, and `..` keeps 14 digits only.
 local function ttl_millis(reset_after)
-  return number_text(div_ceil(reset_after, 1000) + 1)
+  return string.format('%.0f', div_ceil(reset_after, 1000) + 1)
 end
 
--- Reads a key by a command of its own type. Another type of key is another algorithm's: it goes,
--- and this one starts afresh. Any other failure is the caller's to hear of.
-local function read(command, key, ...)
-  local reply = redis.pcall(command, key, ...)
-  if type(reply) ~= 'table' or not reply.err then return reply end
-  if not string.find(reply.err, 'WRONGTYPE', 1, true) then return redis.call(command, key, ...) end
-  redis.call('UNLINK', key)
-  return nil
+-- Whether a key is of another type than the command that replied, and so another algorithm's. Any
+-- other failure is the caller's to hear of.
+local function is_of_another(reply)
+  if type(reply) ~= 'table' or not reply.err then return false end
+  if not string.find(reply.err, 'WRONGTYPE', 1, true) then error(reply) end
+  return true
 end
+
+-- What a command of a key's own type replied. Another algorithm's goes, and this one starts afresh.
+local function replied(reply, key)
+  if not is_of_another(reply) then return reply end
+  redis.call('UNLINK', key)
+  return false
+end
+
+-- Which algorithms are asked for. Arguments after the time are MessagePack, several values in one
+-- string, which is a fraction of the work of an argument for each; they begin with the number of an
+-- algorithm: 1 sliding_window, 2 token_bucket, 3 leaky_bucket, 4 fixed_window, 5 sliding_log,
+-- 6 concurrency.
+local ASKED = {}
+for i = 2, #ARGV do ASKED[string.byte(ARGV[i])] = true end

@@ -1,5 +1,3 @@
 -- Twin of sliding_log.rs.
 -- limit: count, period.
-local function sliding_log(limit)
-  return holding('sliding_log', limit[1], limit[2], true)
-end
+local sliding_log = ASKED[5] and holding('sliding_log', true)

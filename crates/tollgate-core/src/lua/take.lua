@@ -1,85 +1,109 @@
 -- Decides the charges of one request and takes them: all of them or none.
 --
--- KEYS[i]   the state of charge i; one that comes twice is charged twice, under one limit
--- ARGV[1]   now in microseconds, or '' to read this server's clock (production always does)
--- ARGV[..]  per charge ten: algorithm (1 sliding_window, 2 token_bucket, 3 leaky_bucket,
---           4 fixed_window, 5 sliding_log, 6 concurrency), cost, mode (0 enforce, 1 shadow,
---           2 force), 1 if denied requests count, id, then five numbers that define the limit
--- Returns   per charge ten: outcome (0 allowed, 1 denied, 2 too costly), limit, remaining,
---           reset_after, next_after, retry_after, delay, and the receipt: the cost that was
---           charged, at which moment, and the debt before it; zeroes if the request was denied, so
---           that there is nothing to give back. Waits are in microseconds, -1 if none is known.
+-- KEYS[i]    the state of charge i; one that comes twice is charged twice, under one limit
+-- ARGV[1]    now in microseconds, or '' to read this server's clock (production always does)
+-- ARGV[i+1]  ten values in MessagePack: algorithm (see prelude.lua), cost, mode (0 enforce, 1 shadow,
+--            2 force, 3 credit), 1 if denied requests count, id, then five numbers that define the
+--            limit
+-- Returns    per charge ten: outcome (0 allowed, 1 denied, 2 too costly), limit, remaining,
+--            reset_after, next_after, retry_after, delay, and the receipt: the cost that was
+--            charged, at which moment, and the debt before it; zeroes if the request was denied, so
+--            that there is nothing to give back. Waits are in microseconds, -1 if none is known.
 --
 -- A charge is made if the limit itself allows it, and all that are enforced allow theirs. One that
 -- is not made because another limit denied is answered as a peek is, so that its figures are those
 -- of the state it left alone. A limit that counts denied requests is charged whatever the verdict,
 -- and answers with the figures from after that; but never what it could not ever allow.
-local CHARGE = 10
-local SHADOW, FORCE = '1', '2'
+--
+-- A credit gives back, if the request is allowed, after all that was charged. It denies nothing and
+-- is answered as a peek is.
+local ANSWER = 10
+local ENFORCE, FORCE, CREDIT = 0, 2, 3
 
 local function is_same(one, other)
   return one[1] == other[1] and one[2] == other[2] and one[3] == other[3]
 end
 
--- Decides each on what the ones before it leave of its key.
+-- Decides each on what the ones before it leave of its key. A limit is also the account of its key.
 local charges, accounts, all_allow = {}, {}, true
 for i, key in ipairs(KEYS) do
-  local at = 2 + (i - 1) * CHARGE
-  local account = accounts[key]
-  if not account then
-    local limit = limit_at(at, at + 5)
-    local state, text, is_carried = load_state(limit, key, NOW)
-    if limit.anchored then state = limit.anchored(state, NOW) end
-    account = {
-      limit = limit, state_before = state, state = state, text = text, is_carried = is_carried,
+  local algorithm, cost, mode, count_denied, id, a, b, c, d, e = cmsgpack.unpack(ARGV[i + 1])
+  local limit = accounts[key]
+  if not limit then
+    limit = {
+      a, b, c, d, e, algorithm = ALGORITHMS[algorithm],
+      state = false, state_before = false, text = false, is_carried = false, reset_after = 0,
     }
-    accounts[key] = account
+    local state, text, is_carried = load_state(limit, key, NOW)
+    if not limit.algorithm.is_log then state = limit.algorithm.anchored(limit, state, NOW) end
+    limit.state, limit.state_before, limit.text, limit.is_carried = state, state, text, is_carried
+    accounts[key] = limit
   end
-  local limit, cost, mode = account.limit, tonumber(ARGV[at + 1]), ARGV[at + 2]
-  local decide, answer = limit.decide, nil
-  if mode == FORCE then decide = limit.force end
-  answer, account.state = decide(account.state, NOW, cost, ARGV[at + 4])
-  if answer[OUTCOME] ~= ALLOWED and mode ~= SHADOW then all_allow = false end
-  charges[i] = { account = account, cost = cost, decide = decide, answer = answer }
+  local decide, taken, answer = limit.algorithm.decide, cost, nil
+  if mode == FORCE then
+    decide = whole(limit.algorithm).force
+  elseif mode == CREDIT then
+    taken = 0
+  end
+  answer, limit.state = decide(limit, limit.state, NOW, taken, id)
+  if answer[OUTCOME] ~= ALLOWED and (mode == ENFORCE or mode == FORCE) then all_allow = false end
+  charges[i] = {
+    limit = limit, cost = cost, mode = mode, decide = decide, answer = answer,
+    counts_denied = count_denied == 1,
+  }
 end
 if not all_allow then
-  for _, charge in ipairs(charges) do charge.account.state = charge.account.state_before end
+  for _, limit in pairs(accounts) do limit.state = limit.state_before end
 end
 
 -- Settles what is not as it was decided, and answers.
 local reply
-for i, charge in ipairs(charges) do
-  local account, cost, answer = charge.account, charge.cost, charge.answer
-  local limit, outcome = account.limit, answer[OUTCOME]
-  local counts_denied = limit.punish and ARGV[5 + (i - 1) * CHARGE] == '1'
-  if outcome == DENIED and counts_denied then
-    local punished = limit.punish(account.state, NOW, cost)
-    answer, account.state = limit.decide(punished, NOW, cost)
-  elseif outcome == ALLOWED and not all_allow then
-    if counts_denied then
-      answer, account.state = charge.decide(account.state, NOW, cost)
-    else
-      answer, account.state = limit.decide(account.state, NOW, 0)
+for _, charge in ipairs(charges) do
+  local limit, cost, answer = charge.limit, charge.cost, charge.answer
+  local algorithm, outcome = limit.algorithm, answer[OUTCOME]
+  local counts_denied = charge.counts_denied and not algorithm.is_log
+  if charge.mode == CREDIT then
+    if all_allow and algorithm.is_log then
+      limit.state = whole(algorithm).credit(limit, limit.state, NOW, cost)
+    elseif all_allow then
+      -- Twin of Counter::credit: as if just charged, so that time has given nothing of it back.
+      limit.state = whole(algorithm).refund(limit, limit.state, NOW, cost, NOW, 0)
     end
+    answer, limit.state = algorithm.decide(limit, limit.state, NOW, 0)
+  elseif outcome == DENIED and counts_denied and cost > 0 then
+    limit.state = whole(algorithm).punish(limit, limit.state, NOW, cost)
+    limit.is_carried = false
+    answer = algorithm.decide(limit, limit.state, NOW, cost)
+  elseif outcome == ALLOWED and not all_allow then
+    local delay = answer[DELAY]
+    if counts_denied then
+      answer, limit.state = charge.decide(limit, limit.state, NOW, cost)
+    else
+      answer, limit.state = algorithm.decide(limit, limit.state, NOW, 0)
+    end
+    -- Only the figures are those of now: a key that comes twice may have been punished meanwhile.
+    answer[OUTCOME], answer[RETRY_AFTER], answer[DELAY] = ALLOWED, NONE, delay
   end
-  if not all_allow then
+  if not all_allow or charge.mode == CREDIT then
     answer[CHARGED], answer[CHARGED_AT], answer[DEBT_BEFORE] = 0, 0, 0
   elseif limit.leases then
     -- Time repays what is owed, not what is out on lease.
+    local outstanding = leases_of(whole(algorithm))
     answer[DEBT_BEFORE] = max(answer[DEBT_BEFORE] - outstanding(limit, limit.leases), 0)
   end
-  account.reset_after = answer[RESET_AFTER]
+  limit.reset_after = answer[RESET_AFTER]
   if not reply then
     reply = answer
   else
-    for j = 1, CHARGE do reply[#reply + 1] = answer[j] end
+    local last = #reply
+    for j = 1, ANSWER do reply[last + j] = answer[j] end
   end
 end
 -- Carrying over rounds up, so a state is written under another quota only with a charge: a key that
 -- is merely looked at under two quotas by turns must not lose by it.
-for key, account in pairs(accounts) do
-  if not (account.is_carried and is_same(account.state, account.state_before)) then
-    save_state(account.limit, key, account.state, account.text, account.reset_after)
+for key, limit in pairs(accounts) do
+  if not (limit.is_carried and is_same(limit.state, limit.state_before)) then
+    save_state(limit, key, limit.state, limit.text, limit.reset_after)
   end
 end
 return reply or {}

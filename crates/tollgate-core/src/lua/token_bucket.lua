@@ -1,111 +1,112 @@
 -- Twin of token_bucket.rs.
 -- limit: ticks_per_unit, ticks_per_micro, burst, period. state: debt, updated_at.
-local function token_bucket(limit, inside)
-  local ticks_per_unit, ticks_per_micro, burst, period = limit[1], limit[2], limit[3], limit[4]
-  local capacity = burst * ticks_per_unit -- at most CAPACITY_TICKS_MAX
-
-  -- A product of 2^53 or more is cut off.
-  local function price_of(cost)
-    return min(cost * ticks_per_unit, EXACT_MAX)
-  end
-
-  local function anchored(state, now)
-    local latest = plus(now, period)
+local token_bucket
+if ASKED[2] or ASKED[3] then
+  local function anchored(limit, state, now)
+    local latest = plus(now, limit[4])
     if state[2] <= latest then return state end
     return { state[1], latest }
   end
 
   -- The debt now, the moment it stands at, and how far the clock is behind that.
-  local function standing(state, now)
+  local function standing(limit, state, now)
     local debt, updated_at = state[1], state[2]
     if now < updated_at then return debt, updated_at, updated_at - now end
     -- A product of 2^53 or more is more than any debt.
-    return max(debt - (now - updated_at) * ticks_per_micro, 0), now, 0
+    return max(debt - (now - updated_at) * limit[2], 0), now, 0
   end
 
-  local function repaid_in(ticks, behind)
+  local function repaid_in(limit, ticks, behind)
     if ticks == 0 then return 0 end
-    return plus(div_ceil(ticks, ticks_per_micro), behind)
+    -- Most quotas have one tick a microsecond.
+    if limit[2] == 1 then return plus(ticks, behind) end
+    return plus(div_ceil(ticks, limit[2]), behind)
   end
 
-  local function decision(outcome, debt, behind, retry_after)
+  local function decision(limit, outcome, debt, behind, retry_after)
+    local ticks_per_unit, burst = limit[1], limit[3]
+    local capacity = burst * ticks_per_unit -- at most CAPACITY_TICKS_MAX
     local remaining = div_floor(max(capacity - debt, 0), ticks_per_unit)
     local next = 0
     if remaining ~= burst then
       -- In this order, since debt and capacity together may be more than 2^53.
       next = debt - (capacity - (remaining + 1) * ticks_per_unit)
     end
-    local reset_after, next_after = repaid_in(debt, behind), repaid_in(next, behind)
+    local reset_after, next_after = repaid_in(limit, debt, behind), repaid_in(limit, next, behind)
     return { outcome, burst, remaining, reset_after, next_after, retry_after, 0, 0, 0, 0 }
   end
 
-  local function charged(state, debt, at, behind, cost, price, delay)
-    local answer = decision(ALLOWED, debt + price, behind, NONE)
-    answer[DELAY], answer[CHARGED], answer[CHARGED_AT], answer[DEBT_BEFORE] = delay, cost, at, debt
+  local function charged(limit, state, debt, at, behind, cost, price)
+    local answer = decision(limit, ALLOWED, debt + price, behind, NONE)
+    answer[CHARGED], answer[CHARGED_AT], answer[DEBT_BEFORE] = cost, at, debt
     if price == 0 then return answer, state end
     return answer, { debt + price, at }
   end
 
-  local function decide(state, now, cost)
-    state = anchored(state, now)
-    local debt, at, behind = standing(state, now)
-    if cost > burst then return decision(TOO_COSTLY, debt, behind, NONE), state end
-    local price = price_of(cost)
-    local room = capacity - price
+  local function decide(limit, state, now, cost)
+    local debt, at, behind = standing(limit, state, now)
+    if cost > limit[3] then return decision(limit, TOO_COSTLY, debt, behind, NONE), state end
+    local price = cost * limit[1]
+    local room = limit[3] * limit[1] - price
     if debt > room then
-      return decision(DENIED, debt, behind, repaid_in(debt - room, behind)), state
+      local retry_after = repaid_in(limit, debt - room, behind)
+      return decision(limit, DENIED, debt, behind, retry_after), state
     end
-    return charged(state, debt, at, behind, cost, price, 0)
+    return charged(limit, state, debt, at, behind, cost, price)
   end
 
-  local function force(state, now, cost)
-    state = anchored(state, now)
-    local debt, at, behind = standing(state, now)
-    local price = min(price_of(cost), EXACT_MAX - debt)
-    return charged(state, debt, at, behind, cost, price, 0)
+  local function more(self)
+    -- A product of 2^53 or more is cut off.
+    local function price_of(limit, cost)
+      return min(cost * limit[1], EXACT_MAX)
+    end
+
+    function self.force(limit, state, now, cost)
+      local debt, at, behind = standing(limit, state, now)
+      local price = min(price_of(limit, cost), EXACT_MAX - debt)
+      return charged(limit, state, debt, at, behind, cost, price)
+    end
+
+    function self.punish(limit, state, now, cost)
+      if cost == 0 then return state end
+      local debt, at = standing(limit, state, now)
+      -- A sum of 2^53 or more is cut off: what it is cut off at is below.
+      local most = min(2 * limit[3] * limit[1], EXACT_MAX)
+      return { min(debt + price_of(limit, cost), max(most, debt)), at }
+    end
+
+    function self.refund(limit, state, now, cost, charged_at, debt_before)
+      local reached = max(now, state[2])
+      state = anchored(limit, state, now)
+      if charged_at > reached then return state end
+      local debt, at = standing(limit, state, now)
+      debt_before = min(debt_before, EXACT_MAX)
+      local price = min(price_of(limit, cost), EXACT_MAX - debt_before)
+      -- A product of 2^53 or more is more than the debt it is taken from.
+      local line = max(debt_before + price - (reached - charged_at) * limit[2], 0)
+      local back = min(line, price, debt)
+      if back == 0 then return state end
+      if back == debt then return { 0, 0, 0 } end
+      return { debt - back, at }
+    end
+
+    function self.used(limit, state, now)
+      local debt, at = standing(limit, state, now)
+      return min(div_ceil(debt, limit[1]), COUNT_MAX), at
+    end
+
+    function self.with_used(limit, units, now)
+      return { price_of(limit, units), now }
+    end
   end
 
-  local function punish(state, now, cost)
-    state = anchored(state, now)
-    if cost == 0 then return state end
-    local debt, at = standing(state, now)
-    -- A sum of 2^53 or more is cut off: what it is cut off at is below.
-    return { min(debt + price_of(cost), max(min(2 * capacity, EXACT_MAX), debt)), at }
-  end
-
-  local function refund(state, now, cost, charged_at, debt_before)
-    local reached = max(now, state[2])
-    state = anchored(state, now)
-    if charged_at > reached then return state end
-    local debt, at = standing(state, now)
-    debt_before = min(debt_before, EXACT_MAX)
-    local price = min(price_of(cost), EXACT_MAX - debt_before)
-    -- A product of 2^53 or more is more than the debt it is taken from.
-    local line = max(debt_before + price - (reached - charged_at) * ticks_per_micro, 0)
-    local back = min(line, price, debt)
-    if back == 0 then return state end
-    if back == debt then return { 0, 0 } end
-    return { debt - back, at }
-  end
-
-  local function used(state, now)
-    local debt, at = standing(state, now)
-    return min(div_ceil(debt, ticks_per_unit), COUNT_MAX), at
-  end
-
-  local function with_used(units, now)
-    return { price_of(units), now }
-  end
-
-  if inside then
-    -- What a leaky bucket is built on.
-    inside.capacity, inside.price_of, inside.anchored = capacity, price_of, anchored
-    inside.standing, inside.repaid_in = standing, repaid_in
-    inside.decision, inside.charged, inside.force = decision, charged, force
-  end
-  return {
-    letter = 't', first_kept = 1, counters = 2,
-    decide = decide, force = force, punish = punish, refund = refund,
-    anchored = anchored, used = used, with_used = with_used,
+  token_bucket = {
+    header = '1t', first_kept = 1, counters = 2,
+    anchored = anchored, decide = decide, more = more,
   }
+  if ASKED[3] then
+    -- What a leaky bucket is built on.
+    token_bucket.standing, token_bucket.repaid_in = standing, repaid_in
+    token_bucket.decision, token_bucket.charged = decision, charged
+  end
 end

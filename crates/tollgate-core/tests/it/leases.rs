@@ -212,7 +212,7 @@ impl Twins {
         if !(loaded.is_carried && loaded.state.leases.is_empty() && asks_nothing) {
             self.keep(key, *limit, loaded.state);
         }
-        let reply = self.call(&self.lease.clone(), key, now, &lua::lease_arguments(limit, call));
+        let reply = self.call(&self.lease.clone(), key, now, &lua::lease_argument(limit, call));
         assert_eq!(reply, lease_fields(&answer), "{limit:?} {call:?}");
         self.compare_state(key);
         answer
@@ -238,7 +238,7 @@ impl Twins {
         let peeked = counter.decide(before, now, Cost::PEEK).word;
         let mut transition = match mode {
             Mode::Force => counter.force(peeked, now, cost),
-            Mode::Enforce | Mode::Shadow => counter.decide(peeked, now, cost),
+            Mode::Enforce | Mode::Shadow | Mode::Credit => counter.decide(peeked, now, cost),
         };
         transition.receipt.debt_before = transition.receipt.debt_before.saturating_sub(out);
         loaded.state.word = transition.word;
@@ -247,7 +247,7 @@ impl Twins {
         }
         let order = Limit::from(counter);
         let charge = Charge { mode, ..Charge::new(&order, cost, ChargeId(1)) };
-        let reply = self.call(&self.take.clone(), key, now, &charge.arguments());
+        let reply = self.call(&self.take.clone(), key, now, &charge.argument());
         let answer = Answer { decision: transition.decision, receipt: transition.receipt };
         assert_eq!(reply, fields(&answer), "{charge:?}");
         self.compare_state(key);
@@ -270,8 +270,8 @@ impl Twins {
         self.seen.refunds += u64::from(is_changed);
         self.keep(key, written_under, state);
         let counter = limit.counter();
-        let arguments = Return::Refund { limit: &counter, receipt }.arguments();
-        let reply = self.call(&self.refund.clone(), key, now, &arguments);
+        let argument = Return::Refund { limit: &counter, receipt }.argument();
+        let reply = self.call(&self.refund.clone(), key, now, &argument);
         assert_eq!(reply, [i64::from(is_changed)]);
         self.compare_state(key);
     }
@@ -314,10 +314,10 @@ impl Twins {
         }
     }
 
-    fn call(&mut self, sha: &str, key: &str, now: Timestamp, arguments: &[u64]) -> Vec<i64> {
-        let mut words = ["EVALSHA", sha, "1", key].map(str::to_owned).to_vec();
-        words.push(now.as_micros().to_string());
-        words.extend(arguments.iter().map(u64::to_string));
+    fn call(&mut self, sha: &str, key: &str, now: Timestamp, argument: &[u8]) -> Vec<i64> {
+        let now = now.as_micros().to_string();
+        let words: [&[u8]; 6] =
+            [b"EVALSHA", sha.as_bytes(), b"1", key.as_bytes(), now.as_bytes(), argument];
         self.client.command(&words).integers()
     }
 
@@ -492,9 +492,8 @@ fn by_the_servers_own_clock_a_key_outlives_its_leases_and_their_debt() {
     let mut client = server.client();
     let sha = client.load(lua::LEASE);
     let limit = bucket(Quota::per_minute(5), 5);
-    let mut words = ["EVALSHA", &sha, "1", "key", ""].map(str::to_owned).to_vec();
-    let numbers = lua::lease_arguments(&limit, &first_call(1, 1, 2));
-    words.extend(numbers.iter().map(u64::to_string));
+    let argument = lua::lease_argument(&limit, &first_call(1, 1, 2));
+    let words: [&[u8]; 6] = [b"EVALSHA", sha.as_bytes(), b"1", b"key", b"", &argument];
     let fields = client.command(&words).integers().try_into().expect("the fields of one answer");
     let answer = lua::lease_answer(fields).expect("an answer");
     assert_eq!((answer.is_allowed, answer.granted), (true, 2));

@@ -47,6 +47,7 @@ fn compare_traces(flavour: Flavour) {
         seen.shadow_denials,
         seen.refunds,
         seen.renewals,
+        seen.credits,
         seen.carried_over,
         seen.brought_back,
         seen.keys_twice,
@@ -72,6 +73,8 @@ struct Seen {
     /// Refunds that gave something back.
     refunds: u64,
     renewals: u64,
+    /// Credits that gave something back.
+    credits: u64,
     /// States whose units were converted to another quota.
     carried_over: u64,
     /// Requests that name a key twice.
@@ -180,6 +183,7 @@ impl Trace {
         let mode = match self.rng.below(12) {
             0 => Mode::Force,
             1 | 2 => Mode::Shadow,
+            3 => Mode::Credit,
             _ => Mode::Enforce,
         };
         Order {
@@ -231,9 +235,9 @@ impl Order {
         Self { key: 0, limit, cost, mode, count_denied: false, id }
     }
 
-    fn arguments(&self) -> [u64; 10] {
+    fn argument(&self) -> Vec<u8> {
         let Self { limit, cost, mode, count_denied, id, .. } = self;
-        Charge { limit, cost: *cost, mode: *mode, count_denied: *count_denied, id: *id }.arguments()
+        Charge { limit, cost: *cost, mode: *mode, count_denied: *count_denied, id: *id }.argument()
     }
 }
 
@@ -270,10 +274,10 @@ impl Twins {
     }
 
     fn take(&mut self, names: &[String], orders: &[Order], now: Timestamp) -> Vec<Answer> {
-        let mut command = vec!["EVALSHA".to_owned(), self.take.clone(), orders.len().to_string()];
-        command.extend(orders.iter().map(|order| names[order.key].clone()));
-        command.push(now.as_micros().to_string());
-        command.extend(orders.iter().flat_map(Order::arguments).map(|number| number.to_string()));
+        let names_of_keys: Vec<&str> = orders.iter().map(|order| &*names[order.key]).collect();
+        let arguments: Vec<Vec<u8>> = orders.iter().map(Order::argument).collect();
+        let now_text = now.as_micros().to_string();
+        let command = evalsha(&self.take, &names_of_keys, &now_text, &arguments);
 
         let answers = self.model.take(names, orders, now, &mut self.seen);
         let fields = answers.iter().flat_map(fields).map(Reply::Integer).collect();
@@ -294,15 +298,13 @@ impl Twins {
         let (key, id) = (*key, *id);
         let held = receipt.cost;
         let receipt = Receipt { cost: units, ..*receipt };
-        let arguments = match limit {
-            Limit::Counter(limit) => Return::Refund { limit, receipt: &receipt }.arguments(),
-            Limit::Logged(limit) if renews => Return::Renew { limit, id, held }.arguments(),
-            Limit::Logged(limit) => Return::GiveBack { limit, id, held, units }.arguments(),
+        let argument = match limit {
+            Limit::Counter(limit) => Return::Refund { limit, receipt: &receipt }.argument(),
+            Limit::Logged(limit) if renews => Return::Renew { limit, id, held }.argument(),
+            Limit::Logged(limit) => Return::GiveBack { limit, id, held, units }.argument(),
         };
-        let mut command = vec!["EVALSHA".to_owned(), self.refund.clone(), "1".to_owned()];
-        command.push(names[key].clone());
-        command.push(now.as_micros().to_string());
-        command.extend(arguments.map(|number| number.to_string()));
+        let now_text = now.as_micros().to_string();
+        let command = evalsha(&self.refund, &[&names[key]], &now_text, &[argument]);
 
         let given = match limit {
             Limit::Counter(limit) => self.model.refund(&names[key], limit, &receipt, now),
@@ -322,9 +324,10 @@ impl Twins {
         self.expect(&command, expected);
     }
 
-    fn expect(&mut self, command: &[String], reply: Reply) {
+    fn expect<W: AsRef<[u8]>>(&mut self, command: &[W], reply: Reply) {
         write_command(&mut self.pipeline, command);
-        self.expected.push((reply, command.join(" ").into()));
+        let words = command.iter().map(|word| word.as_ref().escape_ascii().to_string());
+        self.expected.push((reply, words.collect::<Vec<_>>().join(" ").into()));
         if self.expected.len() >= 500 {
             self.compare_sent();
         }
@@ -393,7 +396,7 @@ impl Stored {
             Self::Counter(limit, word) => {
                 let transition = match order.mode {
                     Mode::Force => limit.force(*word, now, cost),
-                    Mode::Enforce | Mode::Shadow => limit.decide(*word, now, cost),
+                    Mode::Enforce | Mode::Shadow | Mode::Credit => limit.decide(*word, now, cost),
                 };
                 *word = transition.word;
                 Answer { decision: transition.decision, receipt: transition.receipt }
@@ -401,7 +404,9 @@ impl Stored {
             Self::Log(limit, log) => {
                 let transition = match order.mode {
                     Mode::Force => limit.force(log, now, cost, order.id),
-                    Mode::Enforce | Mode::Shadow => limit.decide(log, now, cost, order.id),
+                    Mode::Enforce | Mode::Shadow | Mode::Credit => {
+                        limit.decide(log, now, cost, order.id)
+                    }
                 };
                 log.apply(transition.change);
                 let mut receipt = NOTHING;
@@ -410,6 +415,20 @@ impl Stored {
                     receipt = Receipt { at: last.at, cost, debt_before: 0 };
                 }
                 Answer { decision: transition.decision, receipt }
+            }
+        }
+    }
+
+    /// The Rust that a credit is held to. The server cannot tell which of the charges of one moment
+    /// is the latest, and goes by their names.
+    fn credit(&mut self, now: Timestamp, cost: Cost) {
+        match self {
+            Self::Counter(limit, word) => *word = limit.credit(*word, now, cost),
+            Self::Log(limit, log) => {
+                let mut entries: Vec<Entry> = log.entries().collect();
+                entries.sort_by_key(|entry| (entry.at, member(entry)));
+                *log = entries.into_iter().collect();
+                limit.credit(log, now, cost);
             }
         }
     }
@@ -439,24 +458,32 @@ impl Model {
 
         let mut decide = |order: &Order| {
             let account = accounts.get_mut(&order.key).expect("it was loaded");
-            account.decide(now, order, order.cost)
+            match order.mode {
+                Mode::Credit => account.peek(now, order),
+                _ => account.decide(now, order, order.cost),
+            }
         };
         let mut answers: Vec<Answer> = orders.iter().map(&mut decide).collect();
         let is_fine = |(order, answer): (&Order, &Answer)| {
-            order.mode == Mode::Shadow || answer.decision.is_allowed()
+            let denies = matches!(order.mode, Mode::Enforce | Mode::Force);
+            !denies || answer.decision.is_allowed()
         };
         let all_allow = orders.iter().zip(&answers).all(is_fine);
         if !all_allow {
             accounts.clone_from(&before);
         }
+        let mut punished = Vec::new();
         for (order, answer) in orders.iter().zip(&mut answers) {
             let account = accounts.get_mut(&order.key).expect("it was loaded");
             seen.count(order, answer);
-            settle(account, order, answer, all_allow, now, seen);
+            if settle(account, order, answer, all_allow, now, seen) {
+                punished.push(order.key);
+            }
         }
         for (key, account) in accounts {
             // What was carried over is written only with a charge.
-            if account != before[&key] || !self.is_carried(&names[key], &account) {
+            let is_charged = account != before[&key] || punished.contains(&key);
+            if is_charged || !self.is_carried(&names[key], &account) {
                 self.keep(&names[key], account);
             }
         }
@@ -500,11 +527,8 @@ impl Model {
                 receipt.debt_before = 0;
                 (with_period_of(old, limit), *word)
             }
-            Some(Stored::Counter(..)) | None => (*limit, Word::VACANT),
-            Some(Stored::Log(..)) => {
-                self.stored.remove(name);
-                (*limit, Word::VACANT)
-            }
+            // What another algorithm has started afresh there knows nothing of the charge.
+            Some(_) | None => return 0,
         };
         let after = written_under.refund(before, now, &receipt);
         self.keep_word(name, written_under, after);
@@ -520,7 +544,7 @@ impl Model {
         units: Cost,
         now: Timestamp,
     ) -> i64 {
-        let limit = &self.written_under(name, limit);
+        let Some(limit) = &self.written_under(name, limit) else { return 0 };
         let log = self.log(name, limit, now);
         // The scripts name an entry by what it holds, Rust by its id alone.
         let is_held = log.entries().any(|it| it.id == id && it.units == held.units());
@@ -538,7 +562,7 @@ impl Model {
         held: Cost,
         now: Timestamp,
     ) -> i64 {
-        let limit = &self.written_under(name, limit);
+        let Some(limit) = &self.written_under(name, limit) else { return 0 };
         let log = self.log(name, limit, now);
         let is_held = log.entries().any(|it| it.id == id && it.units == held.units());
         let id = if is_held { id } else { ChargeId(u64::MAX) };
@@ -574,12 +598,12 @@ impl Model {
         }
     }
 
-    /// The limit that a log of this algorithm is under.
-    fn written_under(&self, name: &str, limit: &Logged) -> Logged {
+    /// The limit that a log of this algorithm is under, if there is one.
+    fn written_under(&self, name: &str, limit: &Logged) -> Option<Logged> {
         let algorithm = |limit: &Logged| Limit::from(*limit).algorithm();
         match self.stored.get(name) {
-            Some(Stored::Log(old, _)) if algorithm(old) == algorithm(limit) => *old,
-            _ => *limit,
+            Some(Stored::Log(old, _)) if algorithm(old) == algorithm(limit) => Some(*old),
+            _ => None,
         }
     }
 
@@ -647,7 +671,8 @@ pub(crate) fn with_period_of(limit: &Counter, other: &Counter) -> Counter {
     }
 }
 
-/// Settles a charge that is not as it was decided, because it or another was denied.
+/// Settles a charge that is not as it was decided, because it or another was denied; tells whether it
+/// was charged as a penalty.
 fn settle(
     account: &mut Stored,
     order: &Order,
@@ -655,27 +680,43 @@ fn settle(
     all_allow: bool,
     now: Timestamp,
     seen: &mut Seen,
-) {
+) -> bool {
     let is_denied = matches!(answer.decision.outcome, Outcome::Denied { .. });
+    let is_counter = matches!(account, Stored::Counter(..));
+    let counts = order.count_denied && order.cost != Cost::PEEK && order.mode != Mode::Credit;
+    let is_punished = is_counter && is_denied && counts;
     match account {
-        Stored::Counter(limit, word) if is_denied && order.count_denied => {
+        _ if order.mode == Mode::Credit => {
+            if all_allow {
+                let before = account.clone();
+                account.credit(now, order.cost);
+                seen.credits += u64::from(*account != before);
+            }
+            *answer = account.peek(now, order);
+        }
+        Stored::Counter(limit, word) if is_punished => {
             seen.punished += 1;
             *word = limit.punish(*word, now, order.cost);
             let order = Order { mode: Mode::Enforce, ..*order };
-            *answer = account.decide(now, &order, order.cost);
-        }
-        Stored::Counter(..) if order.count_denied && answer.decision.is_allowed() && !all_allow => {
-            *answer = account.decide(now, order, order.cost);
+            *answer = account.clone().decide(now, &order, order.cost);
         }
         _ if answer.decision.is_allowed() && !all_allow => {
-            seen.withheld += 1;
-            *answer = account.peek(now, order);
+            let outcome = answer.decision.outcome;
+            *answer = match account {
+                Stored::Counter(..) if order.count_denied => account.decide(now, order, order.cost),
+                _ => {
+                    seen.withheld += 1;
+                    account.peek(now, order)
+                }
+            };
+            answer.decision.outcome = outcome;
         }
         _ => {}
     }
     if !all_allow {
         answer.receipt = NOTHING;
     }
+    is_punished
 }
 
 /// A log as a sorted set: the marker with the sum, then the entries, each with its score.
@@ -685,16 +726,18 @@ fn members(limit: &Logged, log: &Log) -> Vec<String> {
         Logged::Concurrency(limit) => ("concurrency", limit.numbers()[1]),
     };
     let units: u64 = log.entries().map(|entry| u64::from(entry.units)).sum();
-    let mut entries: Vec<(u64, String)> = log
-        .entries()
-        .map(|entry| (entry.at.as_micros(), format!("{}:{}", entry.id.0, entry.units)))
-        .collect();
+    let mut entries: Vec<(u64, String)> =
+        log.entries().map(|entry| (entry.at.as_micros(), member(&entry))).collect();
     entries.sort();
     let marker = [format!("1{name} {hold}"), format!("-{units}")];
     marker
         .into_iter()
         .chain(entries.into_iter().flat_map(|(at, it)| [it, at.to_string()]))
         .collect()
+}
+
+fn member(entry: &Entry) -> String {
+    format!("{}:{}", entry.id.0, entry.units)
 }
 
 /// One limit of each algorithm, none of them extreme.
@@ -710,15 +753,15 @@ fn one_of_each() -> [Limit; 6] {
     ]
 }
 
-fn command(sha: &str, key: &str, now: &str, arguments: &[u64]) -> Vec<String> {
-    let mut words = ["EVALSHA", sha, "1", key, now].map(str::to_owned).to_vec();
-    words.extend(arguments.iter().map(u64::to_string));
-    words
+fn evalsha(sha: &str, keys: &[&str], now: &str, arguments: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    let count = keys.len().to_string();
+    let first = ["EVALSHA", sha, &count].into_iter().chain(keys.iter().copied()).chain([now]);
+    first.map(|word| word.as_bytes().to_vec()).chain(arguments.iter().cloned()).collect()
 }
 
 /// Calls a script on one key.
-fn call(redis: &mut Client, sha: &str, key: &str, now: &str, arguments: &[u64]) -> Vec<i64> {
-    let words = command(sha, key, now, arguments);
+fn call(redis: &mut Client, sha: &str, key: &str, now: &str, argument: &[u8]) -> Vec<i64> {
+    let words = evalsha(sha, &[key], now, &[argument.to_vec()]);
     redis.command(&words).integers()
 }
 
@@ -763,8 +806,8 @@ fn by_the_servers_own_clock_every_key_expires_and_not_before_it_is_vacant() {
         let (take, refund) = (redis.load(lua::TAKE), redis.load(lua::REFUND));
         for limit in one_of_each() {
             let key = limit.algorithm().name();
-            let arguments = Order::enforced(limit, Cost::new(2), 1).arguments();
-            let first = answer(call(&mut redis, &take, key, "", &arguments));
+            let argument = Order::enforced(limit, Cost::new(2), 1).argument();
+            let first = answer(call(&mut redis, &take, key, "", &argument));
             let whole_at = first.receipt.at.plus(first.decision.reset_after);
             assert!(first.decision.is_allowed());
             check_expiry(&mut redis, key, whole_at);
@@ -772,15 +815,15 @@ fn by_the_servers_own_clock_every_key_expires_and_not_before_it_is_vacant() {
             let back = match &limit {
                 Limit::Counter(limit) => {
                     let receipt = Receipt { cost: Cost::ONE, ..first.receipt };
-                    Return::Refund { limit, receipt: &receipt }.arguments()
+                    Return::Refund { limit, receipt: &receipt }.argument()
                 }
                 Limit::Logged(limit) => {
                     let (id, held, units) = (ChargeId(1), Cost::new(2), Cost::ONE);
-                    Return::GiveBack { limit, id, held, units }.arguments()
+                    Return::GiveBack { limit, id, held, units }.argument()
                 }
             };
             assert_eq!(call(&mut redis, &refund, key, "", &back), [1]);
-            let peek = Order::enforced(limit, Cost::PEEK, 2).arguments();
+            let peek = Order::enforced(limit, Cost::PEEK, 2).argument();
             let left = answer(call(&mut redis, &take, key, "", &peek));
             assert_eq!(left.decision.remaining, 4);
             let whole_at = match limit {
@@ -807,11 +850,11 @@ fn the_servers_own_clock_decides_as_the_same_time_given_does() {
         let mut redis = server.client();
         let take = redis.load(lua::TAKE);
         for limit in one_of_each() {
-            let arguments = Order::enforced(limit, Cost::new(2), 1).arguments();
-            let by_clock = call(&mut redis, &take, "by clock", "", &arguments);
+            let argument = Order::enforced(limit, Cost::new(2), 1).argument();
+            let by_clock = call(&mut redis, &take, "by clock", "", &argument);
             let at = answer(by_clock.clone()).receipt.at.as_micros();
             assert!(at > START, "{at} is no time of today");
-            let by_argument = call(&mut redis, &take, "by argument", &at.to_string(), &arguments);
+            let by_argument = call(&mut redis, &take, "by argument", &at.to_string(), &argument);
             assert_eq!(by_clock, by_argument);
             redis.command(&["FLUSHALL"]);
         }
@@ -836,10 +879,10 @@ fn what_is_not_ours_under_a_key_starts_afresh() {
             for stranger in strangers {
                 redis.command(&["DEL", "key"]);
                 redis.command(stranger);
-                let arguments = Order::enforced(limit, Cost::new(2), 1).arguments();
+                let argument = Order::enforced(limit, Cost::new(2), 1).argument();
                 for remaining in [3, 1] {
                     let answer =
-                        answer(call(&mut redis, &take, "key", "1760000000000000", &arguments));
+                        answer(call(&mut redis, &take, "key", "1760000000000000", &argument));
                     assert!(answer.decision.is_allowed());
                     let remaining = match limit.algorithm() {
                         // The same id again: the server holds an id once.
@@ -869,8 +912,8 @@ fn a_counter_takes_less_memory_than_a_hash_of_two_fields() {
         ]);
         let hash = usage(&mut redis, "tollgate:{203.0.113.77}:hash");
         for limit in &one_of_each()[..4] {
-            let arguments = Order::enforced(*limit, Cost::new(2), 1).arguments();
-            call(&mut redis, &take, "tollgate:{203.0.113.77}:name", "", &arguments);
+            let argument = Order::enforced(*limit, Cost::new(2), 1).argument();
+            call(&mut redis, &take, "tollgate:{203.0.113.77}:name", "", &argument);
             let counter = usage(&mut redis, "tollgate:{203.0.113.77}:name");
             println!("{}: {counter} bytes, a hash {hash}", limit.algorithm());
             assert!(counter < hash.min(160), "{}: {counter} bytes", limit.algorithm());
@@ -912,10 +955,11 @@ fn a_log_as_long_as_logs_get_is_counted_alike_forced_charges_included() {
             order.id = ChargeId(200_000 + number);
             order.mode = if number % 3 == 0 { Mode::Enforce } else { Mode::Force };
             order.cost = Cost::new([1, 1_000, u32::MAX][number as usize % 3]);
-            let arguments = order.arguments();
+            let argument = order.argument();
             let answers = twins.model.take(&names, &[order], now, &mut Seen::default());
             let fields = answers.iter().flat_map(fields).map(Reply::Integer).collect();
-            let words = command(&twins.take, "log", &now.as_micros().to_string(), &arguments);
+            let now = now.as_micros().to_string();
+            let words = evalsha(&twins.take, &["log"], &now, &[argument]);
             twins.expect(&words, Reply::List(fields));
         }
         twins.expect_state("log");
