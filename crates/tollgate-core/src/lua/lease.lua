@@ -76,7 +76,7 @@ end
 
 -- As in take.lua: what was carried over is written only if something was done.
 limit.leases = #leases > 0 and leases or nil
-if not is_carried or limit.leases or cost + spent + returned > 0 then
+if not is_carried or limit.leases or cost + spent + returned + granted > 0 then
   save_state(limit, key, state, text, answer[RESET_AFTER])
 end
 return {

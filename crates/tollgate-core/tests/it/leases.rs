@@ -209,7 +209,8 @@ impl Twins {
         self.seen.granted += u64::from(answer.granted > 0);
         self.seen.denied += u64::from(!answer.is_allowed);
         let asks_nothing = call.cost == Cost::PEEK && call.spent + call.returned == 0;
-        if !(loaded.is_carried && loaded.state.leases.is_empty() && asks_nothing) {
+        let does_nothing = asks_nothing && answer.granted == 0;
+        if !(loaded.is_carried && loaded.state.leases.is_empty() && does_nothing) {
             self.keep(key, *limit, loaded.state);
         }
         let reply = self.call(&self.lease.clone(), key, now, &lua::lease_argument(limit, call));
@@ -451,6 +452,19 @@ fn units_of_a_window_that_is_over_are_not_given_back_to_the_next() {
     assert_eq!(remaining(limit.lease(&mut state, at(59_999_999), &back)), 8);
     limit.lease(&mut state, at(60_000_000), &first_call(0, 5, 0));
     assert_eq!(remaining(limit.lease(&mut state, at(60_000_000), &back)), 5);
+}
+
+#[test]
+fn units_leased_under_a_changed_quota_are_used_under_it() {
+    let server = Server::start(Flavour::Redis);
+    let mut twins = Twins::new(&server);
+    let minute = Limit::fixed_window(Quota::per_minute(10), Align::Clock);
+    let hour = Limit::fixed_window(Quota::per_hour(10), Align::Clock);
+    let [minute, hour] = [minute, hour].map(|limit| Leasable::of(&limit).expect("a window"));
+    twins.lease("key", &minute, at(0), &first_call(0, 2, 0));
+    assert_eq!(twins.lease("key", &hour, at(0), &first_call(0, 0, 4)).granted, 4);
+    let peek = twins.lease("key", &hour, at(0), &first_call(0, 0, 0));
+    assert_eq!(peek.decision(&hour, Cost::PEEK).remaining, 4);
 }
 
 #[test]
