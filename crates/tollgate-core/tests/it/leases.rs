@@ -22,6 +22,29 @@ fn the_lease_script_answers_as_the_rust_function_does_on_valkey() {
     compare_traces(Flavour::Valkey);
 }
 
+/// Nodes of two versions on one server.
+#[test]
+fn the_first_scripts_of_the_format_and_these_lease_by_turns_as_one_of_them_alone() {
+    let server = Server::start(Flavour::Redis);
+    let mut twins = Twins::new(&server);
+    let mut other = [
+        twins.client.load(include_str!("v1/lease.lua")),
+        twins.client.load(include_str!("v1/take.lua")),
+        twins.client.load(include_str!("v1/refund.lua")),
+    ];
+    for seed in 0..40 {
+        let mut trace = Trace::new(seed);
+        for _ in 0..120 {
+            let [lease, take, refund] = &mut other;
+            std::mem::swap(&mut twins.lease, lease);
+            std::mem::swap(&mut twins.take, take);
+            std::mem::swap(&mut twins.refund, refund);
+            trace.step(&mut twins);
+        }
+    }
+    assert!(twins.seen.granted >= 100 && twins.seen.settled >= 20, "{:#?}", twins.seen);
+}
+
 fn compare_traces(flavour: Flavour) {
     let server = Server::start(flavour);
     let mut twins = Twins::new(&server);

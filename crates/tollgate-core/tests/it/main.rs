@@ -5,5 +5,6 @@ mod examples;
 mod keys;
 mod leases;
 mod properties;
+mod scripts;
 mod support;
 mod twin;

@@ -1,7 +1,7 @@
 //! The Redis scripts answer as the Rust functions do: every field of every decision, and every
 //! state they leave behind, over random traces on a real server.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
 use tollgate_core::bounds::LOG_ENTRIES_MAX;
@@ -22,6 +22,24 @@ fn the_scripts_answer_as_the_rust_functions_do_on_redis() {
 #[test]
 fn the_scripts_answer_as_the_rust_functions_do_on_valkey() {
     compare_traces(Flavour::Valkey);
+}
+
+/// The scripts of format 1 as they were first, and as they are: nodes of two versions on one server.
+#[test]
+fn the_first_scripts_of_the_format_and_these_decide_by_turns_as_one_of_them_alone() {
+    let mut twins = Twins::start(Flavour::Redis);
+    let first =
+        Scripts { take: include_str!("v1/take.lua"), refund: include_str!("v1/refund.lua") };
+    twins.scripts.push_back(first.load(&mut twins.redis));
+    for seed in 0..120 {
+        let mut trace = Trace::new(seed);
+        for _ in 0..150 {
+            trace.step(&mut twins);
+        }
+    }
+    twins.compare_all();
+    let seen = twins.seen;
+    assert!(seen.by_algorithm.iter().all(|&times| times >= 2_000), "{seen:#?}");
 }
 
 fn compare_traces(flavour: Flavour) {
@@ -220,24 +238,36 @@ impl Trace {
 
 /// A charge asked for.
 #[derive(Clone, Copy, Debug)]
-struct Order {
-    key: usize,
-    limit: Limit,
-    cost: Cost,
-    mode: Mode,
-    count_denied: bool,
-    id: ChargeId,
+pub(crate) struct Order {
+    pub(crate) key: usize,
+    pub(crate) limit: Limit,
+    pub(crate) cost: Cost,
+    pub(crate) mode: Mode,
+    pub(crate) count_denied: bool,
+    pub(crate) id: ChargeId,
 }
 
 impl Order {
-    fn enforced(limit: Limit, cost: Cost, id: u64) -> Self {
+    pub(crate) fn enforced(limit: Limit, cost: Cost, id: u64) -> Self {
         let (mode, id) = (Mode::Enforce, ChargeId(id));
         Self { key: 0, limit, cost, mode, count_denied: false, id }
     }
 
-    fn argument(&self) -> Vec<u8> {
+    pub(crate) fn argument(&self) -> Vec<u8> {
         let Self { limit, cost, mode, count_denied, id, .. } = self;
         Charge { limit, cost: *cost, mode: *mode, count_denied: *count_denied, id: *id }.argument()
+    }
+}
+
+/// The scripts of one version, or their names.
+struct Scripts<S> {
+    take: S,
+    refund: S,
+}
+
+impl Scripts<&str> {
+    fn load(&self, redis: &mut Client) -> Scripts<String> {
+        Scripts { take: redis.load(self.take), refund: redis.load(self.refund) }
     }
 }
 
@@ -245,8 +275,8 @@ impl Order {
 struct Twins {
     redis: Client,
     _server: Server,
-    take: String,
-    refund: String,
+    /// Whose turn it is comes first.
+    scripts: VecDeque<Scripts<String>>,
     model: Model,
     pipeline: Vec<u8>,
     /// What the commands of the pipeline should be answered.
@@ -261,8 +291,7 @@ impl Twins {
         let server = Server::start(flavour);
         let mut redis = server.client();
         Self {
-            take: redis.load(lua::TAKE),
-            refund: redis.load(lua::REFUND),
+            scripts: [Scripts { take: lua::TAKE, refund: lua::REFUND }.load(&mut redis)].into(),
             redis,
             _server: server,
             model: Model::default(),
@@ -277,7 +306,8 @@ impl Twins {
         let names_of_keys: Vec<&str> = orders.iter().map(|order| &*names[order.key]).collect();
         let arguments: Vec<Vec<u8>> = orders.iter().map(Order::argument).collect();
         let now_text = now.as_micros().to_string();
-        let command = evalsha(&self.take, &names_of_keys, &now_text, &arguments);
+        self.scripts.rotate_left(1);
+        let command = evalsha(&self.scripts[0].take, &names_of_keys, &now_text, &arguments);
 
         let answers = self.model.take(names, orders, now, &mut self.seen);
         let fields = answers.iter().flat_map(fields).map(Reply::Integer).collect();
@@ -304,7 +334,8 @@ impl Twins {
             Limit::Logged(limit) => Return::GiveBack { limit, id, held, units }.argument(),
         };
         let now_text = now.as_micros().to_string();
-        let command = evalsha(&self.refund, &[&names[key]], &now_text, &[argument]);
+        self.scripts.rotate_left(1);
+        let command = evalsha(&self.scripts[0].refund, &[&names[key]], &now_text, &[argument]);
 
         let given = match limit {
             Limit::Counter(limit) => self.model.refund(&names[key], limit, &receipt, now),
@@ -740,16 +771,21 @@ fn member(entry: &Entry) -> String {
     format!("{}:{}", entry.id.0, entry.units)
 }
 
-/// One limit of each algorithm, none of them extreme.
-fn one_of_each() -> [Limit; 6] {
-    let quota = Quota::per_minute(5);
+/// One limit of each algorithm, none of them extreme: five a minute.
+pub(crate) fn one_of_each() -> [Limit; 6] {
+    five_in(Micros::from_secs(60))
+}
+
+/// One limit of each algorithm that holds five for so long.
+pub(crate) fn five_in(period: Micros) -> [Limit; 6] {
+    let quota = Quota::new(5, period).expect("a period that is allowed");
     [
         Limit::sliding_window(quota),
         Limit::token_bucket(quota, 5).expect("a bucket"),
         Limit::leaky_bucket(quota, 5, None).expect("a queue"),
         Limit::fixed_window(quota, Align::Key),
         Limit::sliding_log(quota).expect("a log"),
-        Limit::concurrency(5, Micros::from_secs(60)).expect("slots"),
+        Limit::concurrency(5, period).expect("slots"),
     ]
 }
 
@@ -760,12 +796,18 @@ fn evalsha(sha: &str, keys: &[&str], now: &str, arguments: &[Vec<u8>]) -> Vec<Ve
 }
 
 /// Calls a script on one key.
-fn call(redis: &mut Client, sha: &str, key: &str, now: &str, argument: &[u8]) -> Vec<i64> {
+pub(crate) fn call(
+    redis: &mut Client,
+    sha: &str,
+    key: &str,
+    now: &str,
+    argument: &[u8],
+) -> Vec<i64> {
     let words = evalsha(sha, &[key], now, &[argument.to_vec()]);
     redis.command(&words).integers()
 }
 
-fn answer(fields: Vec<i64>) -> Answer {
+pub(crate) fn answer(fields: Vec<i64>) -> Answer {
     let fields = fields.try_into().expect("the fields of one answer");
     Answer::from_fields(fields).expect("an answer")
 }
@@ -904,20 +946,21 @@ fn a_counter_takes_less_memory_than_a_hash_of_two_fields() {
         let take = redis.load(lua::TAKE);
         redis.command(&[
             "HSET",
-            "tollgate:{203.0.113.77}:hash",
+            "tollgate:{203.0.113.7}:hash_",
             "tokens",
             "12.5",
             "at",
             "1760000000.123",
         ]);
-        let hash = usage(&mut redis, "tollgate:{203.0.113.77}:hash");
+        redis.command(&["PEXPIRE", "tollgate:{203.0.113.7}:hash_", "60001"]);
+        let hash = usage(&mut redis, "tollgate:{203.0.113.7}:hash_");
         for limit in &one_of_each()[..4] {
             let argument = Order::enforced(*limit, Cost::new(2), 1).argument();
-            call(&mut redis, &take, "tollgate:{203.0.113.77}:name", "", &argument);
-            let counter = usage(&mut redis, "tollgate:{203.0.113.77}:name");
+            call(&mut redis, &take, "tollgate:{203.0.113.7}:login", "", &argument);
+            let counter = usage(&mut redis, "tollgate:{203.0.113.7}:login");
             println!("{}: {counter} bytes, a hash {hash}", limit.algorithm());
             assert!(counter < hash.min(160), "{}: {counter} bytes", limit.algorithm());
-            redis.command(&["DEL", "tollgate:{203.0.113.77}:name"]);
+            redis.command(&["DEL", "tollgate:{203.0.113.7}:login"]);
         }
     }
 }
@@ -959,7 +1002,7 @@ fn a_log_as_long_as_logs_get_is_counted_alike_forced_charges_included() {
             let answers = twins.model.take(&names, &[order], now, &mut Seen::default());
             let fields = answers.iter().flat_map(fields).map(Reply::Integer).collect();
             let now = now.as_micros().to_string();
-            let words = evalsha(&twins.take, &["log"], &now, &[argument]);
+            let words = evalsha(&twins.scripts[0].take, &["log"], &now, &[argument]);
             twins.expect(&words, Reply::List(fields));
         }
         twins.expect_state("log");
