@@ -25,10 +25,12 @@ const SHARDS: usize = 16;
 pub(crate) struct Denials([Mutex<Shard>; SHARDS]);
 
 /// Two generations: when the younger one is full the older one goes.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Shard {
     young: HashMap<Fingerprint, Denial>,
     old: HashMap<Fingerprint, Denial>,
+    /// When a key here was last given something back: what was asked before may be no longer so.
+    given_back_at: Timestamp,
 }
 
 /// A key that was denied, and what was told of the request's other keys then.
@@ -41,6 +43,13 @@ pub(crate) struct Denial {
     until: Timestamp,
     decision: Decision,
     others: SmallVec<[(Fingerprint, Decision); 2]>,
+}
+
+impl Default for Shard {
+    fn default() -> Self {
+        let (young, old) = (HashMap::new(), HashMap::new());
+        Self { young, old, given_back_at: Timestamp::EPOCH }
+    }
 }
 
 impl Denials {
@@ -62,6 +71,9 @@ impl Denials {
         };
         let until = asked_at.plus(wait);
         let mut shard = self.shard_of(key);
+        if asked_at < shard.given_back_at {
+            return;
+        }
         if shard.young.len() >= DENIALS_MAX / SHARDS / 2 {
             shard.old = mem::take(&mut shard.young);
         }
@@ -84,8 +96,9 @@ impl Denials {
     }
 
     /// Something was given back: the key is asked about again.
-    pub(crate) fn forget(&self, key: Fingerprint) {
+    pub(crate) fn forget(&self, key: Fingerprint, now: Timestamp) {
         let mut shard = self.shard_of(key);
+        shard.given_back_at = now;
         shard.young.remove(&key);
         shard.old.remove(&key);
     }
@@ -210,8 +223,13 @@ mod tests {
     fn a_key_that_was_given_something_back_is_asked_about() {
         let denials = Denials::default();
         noted(&denials, 1, 1, denied_for(400));
-        denials.forget(key(1));
-        assert!(denials.get(key(1), LIMIT, Cost::ONE, at(1)).is_none());
+        denials.forget(key(1), at(1));
+        let is_denied = || denials.get(key(1), LIMIT, Cost::ONE, at(2)).is_some();
+        assert!(!is_denied());
+        noted(&denials, 1, 1, denied_for(400));
+        assert!(!is_denied(), "the answer to what was asked before came only now");
+        denials.note(key(1), LIMIT, Cost::ONE, denied_for(400), at(1), SmallVec::new());
+        assert!(is_denied());
     }
 
     #[test]

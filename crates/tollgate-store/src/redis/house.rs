@@ -2,22 +2,21 @@
 //!
 //! Every node says once a second that it is there, and hears how many there are: by so many a limit
 //! is divided while Redis does not answer. It also hears the key that secret values are hashed with.
-//! The first node made it; should Redis lose it, the next one to be heard offers its own, and within
-//! a second all have that.
+//! The first node made it; should Redis lose it, every node offers the one that it knows.
 
 use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{LazyLock, Mutex, PoisonError, RwLock, Weak};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
 use tokio::time::{Instant, sleep};
 use tollgate_core::Key;
 
 use super::bounds::{HEARTBEAT, HOUSE_KEPT, NODE_GONE, REFUSAL_PAUSE};
 use super::call::{Call, Failure, Reply};
-use super::names;
 use super::script::Script;
 use super::store::Inner;
 use super::words::Words;
+use super::{checks, names};
 use crate::concealer::Concealer;
 use crate::memory::MemoryStore;
 
@@ -27,14 +26,17 @@ static HEARTBEAT_SCRIPT: LazyLock<Script> =
 /// What this node knows of what all share.
 pub(super) struct House {
     keys: [String; 3],
-    /// This node's name, and the key it offers if there is none.
+    /// This node's name.
     node: String,
-    offered: String,
+    /// The key it offers if Redis has none: the one last heard of, or at first one of its own.
+    offered: Mutex<String>,
     /// How many nodes the policy says there are.
     nodes_said: Option<u32>,
     nodes_seen: AtomicU32,
     /// What secret values are hashed with; nobody knows before the first answer.
     concealer: RwLock<Option<Concealer>>,
+    /// See [`RedisStore::overrides_version`](super::RedisStore::overrides_version).
+    overrides_version: AtomicU64,
     /// What Redis refused, and when that was last told.
     refused: Mutex<Option<(String, Instant)>>,
 }
@@ -45,12 +47,22 @@ impl House {
         Self {
             keys: ["nodes", "secret", "overrides"].map(|what| names::of_house(prefix, what)),
             node: format!("{:016x}", random()),
-            offered: format!("{:016x}{:016x}", random(), random()),
+            offered: Mutex::new(format!("{:016x}{:016x}", random(), random())),
             nodes_said,
             nodes_seen: AtomicU32::new(1),
             concealer: RwLock::new(None),
+            overrides_version: AtomicU64::new(0),
             refused: Mutex::new(None),
         }
+    }
+
+    /// Where the overrides are.
+    pub(super) fn overrides(&self) -> &str {
+        &self.keys[2]
+    }
+
+    pub(super) fn overrides_version(&self) -> u64 {
+        self.overrides_version.load(Ordering::Relaxed)
     }
 
     /// By how many a limit is divided while Redis does not answer.
@@ -87,20 +99,29 @@ impl House {
         words.push_number(self.keys.len() as u64);
         self.keys.iter().for_each(|key| words.push(key.as_bytes()));
         words.push(self.node.as_bytes());
-        words.push(self.offered.as_bytes());
+        words.push(self.offered().as_bytes());
         words.push_number(NODE_GONE.as_millis() as u64);
         words.push_number(HOUSE_KEPT.as_millis() as u64);
         Call { script: Some(&HEARTBEAT_SCRIPT), words, slot, late: None }
     }
 
+    fn offered(&self) -> MutexGuard<'_, String> {
+        self.offered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn hear(&self, reply: &Reply) {
         let Reply::List(fields) = reply else { return };
-        let [Reply::Integer(nodes), Reply::Bytes(secret), Reply::Bytes(_version)] = &fields[..]
+        let [Reply::Integer(nodes), Reply::Bytes(secret), Reply::Bytes(version)] = &fields[..]
         else {
             return;
         };
         self.nodes_seen.store(u32::try_from(*nodes).unwrap_or(u32::MAX), Ordering::Relaxed);
+        let version = std::str::from_utf8(version).ok().and_then(|digits| digits.parse().ok());
+        if let Some(version) = version {
+            self.overrides_version.store(version, Ordering::Relaxed);
+        }
         if let Some(seed) = seed_of(secret) {
+            *self.offered() = String::from_utf8_lossy(secret).into_owned();
             *self.concealer.write().unwrap_or_else(PoisonError::into_inner) =
                 Some(Concealer::new(seed));
         }
@@ -115,6 +136,7 @@ fn seed_of(text: &[u8]) -> Option<[u64; 2]> {
 
 /// Says that this node is there, for as long as its store is.
 pub(super) async fn keep(store: Weak<Inner>) {
+    let mut is_checked = false;
     loop {
         let Some(inner) = store.upgrade() else { return };
         let slot = inner.fleet.slot(inner.house.keys[0].as_bytes());
@@ -125,6 +147,10 @@ pub(super) async fn keep(store: Weak<Inner>) {
         let pause = match answer {
             Ok(reply) => {
                 inner.house.hear(&reply);
+                if !is_checked && !inner.is_virtual {
+                    inner.fleet.spawn(checks::run(Weak::clone(&store)));
+                }
+                is_checked = true;
                 HEARTBEAT
             }
             Err(failure) => {

@@ -14,9 +14,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
 use tollgate_core::lua::{self, ANSWER_FIELDS, Answer};
-use tollgate_core::{
-    ChargeId, Cost, Decision, Key, Leasable, Limit, Logged, Timestamp, Value,
-};
+use tollgate_core::{ChargeId, Cost, Decision, Key, Leasable, Limit, Logged, Timestamp, Value};
 
 use super::call::{Call, Failure, Late, Pending, Reply};
 use super::denials::Denials;
@@ -35,7 +33,7 @@ use crate::fingerprint::Fingerprint;
 use crate::memory::MemoryStore;
 use crate::store::{Answers, Claim, INLINE, Origin};
 
-static TAKE: LazyLock<Script> = LazyLock::new(|| Script::new(lua::TAKE));
+pub(super) static TAKE: LazyLock<Script> = LazyLock::new(|| Script::new(lua::TAKE));
 static REFUND: LazyLock<Script> = LazyLock::new(|| Script::new(lua::REFUND));
 
 /// Where a store in Redis is, and how it is used.
@@ -53,7 +51,7 @@ pub struct RedisSettings {
 
 /// Holds states in Redis and charges them. Cheap to clone: all clones are one store.
 #[derive(Clone)]
-pub struct RedisStore(Arc<Inner>);
+pub struct RedisStore(pub(super) Arc<Inner>);
 
 pub(super) struct Inner {
     pub(super) fleet: Arc<Fleet>,
@@ -64,7 +62,7 @@ pub(super) struct Inner {
     shares: Shares,
     denials: Denials,
     /// Whether the clock is a test's, and so told to the scripts; which then answer everything.
-    is_virtual: bool,
+    pub(super) is_virtual: bool,
     clock: Clock,
     /// The last charge's. It starts anywhere, so that no two nodes give the same.
     last_id: AtomicU64,
@@ -78,7 +76,7 @@ pub(super) struct Inner {
 pub(crate) struct Item {
     limit: Enrolled,
     cost: Cost,
-    mode: Mode,
+    mode: lua::Mode,
     count_denied: bool,
     on_failure: OnFailure,
     /// As what its units are taken in advance, if they are.
@@ -196,8 +194,20 @@ impl RedisStore {
 
     /// Gives back `cost` units of what a key has consumed; see [`MemoryStore::credit`].
     pub fn credit(&self, charge: &Charge<'_>) -> Asked<Taken> {
-        let peek = Charge { cost: Cost::PEEK, ..*charge };
-        self.take(&[peek]).map(|answers| answers.taken[0])
+        let inner = Arc::clone(&self.0);
+        let mut items = inner.items(slice::from_ref(charge));
+        items.list[0].mode = lua::Mode::Credit;
+        inner.denials.forget(items.list[0].key, inner.clock.now());
+        let slot = inner.fleet.slot(items.names.get(0).as_bytes());
+        let origin = Arc::new(Origin { items });
+        let part = inner.send(&origin, slot, SmallVec::from_slice(&[0]));
+        let uncounted = Taken::Uncounted { is_allowed: true };
+        Asked::later(async move {
+            let mut told = Told::from_slice(&[None]);
+            inner.gather(&origin, SmallVec::from_iter([part]), &mut told).await;
+            // What is not given back, since nobody answers, is at least not taken.
+            told[0].unwrap_or(uncounted)
+        })
     }
 
     /// Gives back what a charge took and time has not given back already; a slot is released by it.
@@ -302,7 +312,10 @@ impl Inner {
             items.list.push(Item {
                 limit: *charge.limit,
                 cost: charge.cost,
-                mode: charge.mode,
+                mode: match charge.mode {
+                    Mode::Enforce => lua::Mode::Enforce,
+                    Mode::Shadow => lua::Mode::Shadow,
+                },
                 count_denied: charge.count_denied,
                 on_failure: charge.on_failure,
                 leasable: charge.is_leased.then(|| Leasable::of(&charge.limit.limit)).flatten(),
@@ -324,7 +337,7 @@ impl Inner {
             return None;
         }
         let denial = |item: &Item| {
-            let is_asked = item.mode == Mode::Enforce && item.cost != Cost::PEEK;
+            let is_asked = item.mode == lua::Mode::Enforce && item.cost != Cost::PEEK;
             is_asked
                 .then(|| self.denials.get(item.key, item.limit.number, item.cost, now))
                 .flatten()
@@ -375,11 +388,8 @@ impl Inner {
         self.push_now(&mut words);
         for &place in &places {
             let Item { limit, cost, mode, count_denied, id, .. } = &list[place];
-            let mode = match mode {
-                Mode::Enforce => lua::Mode::Enforce,
-                Mode::Shadow => lua::Mode::Shadow,
-            };
-            let (limit, cost, count_denied, id) = (&limit.limit, *cost, *count_denied, *id);
+            let (limit, cost, mode) = (&limit.limit, *cost, *mode);
+            let (count_denied, id) = (*count_denied, *id);
             let charge = lua::Charge { limit, cost, mode, count_denied, id };
             words.push(&charge.argument());
         }
@@ -476,7 +486,7 @@ impl Inner {
         }
         let mut taken: SmallVec<[Taken; INLINE]> = told.into_iter().flatten().collect();
         let denies =
-            |(item, taken): (&Item, &Taken)| item.mode == Mode::Enforce && !taken.is_allowed();
+            |(item, taken): (&Item, &Taken)| item.mode == lua::Mode::Enforce && !taken.is_allowed();
         if items.list.iter().zip(&taken).any(denies) {
             self.withhold(items, &mut taken);
             self.note_denials(items, &taken, &failed, asked_at);
@@ -502,6 +512,10 @@ impl Inner {
             let (number, share): (usize, &Enrolled) = (number, share);
             let Item { cost, mode, count_denied, on_failure, .. } = items.list[places[number]];
             let key = local_key(&values[number]);
+            let mode = match mode {
+                lua::Mode::Shadow => Mode::Shadow,
+                _ => Mode::Enforce,
+            };
             Charge { cost, mode, count_denied, on_failure, ..Charge::new(key, share) }
         };
         let charges: SmallVec<[Charge<'_>; INLINE]> =
@@ -548,7 +562,7 @@ impl Inner {
             // What this node counted by itself is at hand anyway, and Redis may be back any moment.
             // Of a key that comes twice only the request as a whole was denied.
             let comes_once = items.list.iter().filter(|other| other.key == item.key).count() == 1;
-            let is_denied = item.mode == Mode::Enforce && !decision.is_allowed();
+            let is_denied = item.mode == lua::Mode::Enforce && !decision.is_allowed();
             if is_denied && comes_once && !failed.contains(&place) {
                 let others = decisions().filter(|(other, ..)| *other != place);
                 let others = others.map(|(_, item, decision)| (item.key, decision)).collect();

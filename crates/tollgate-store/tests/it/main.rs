@@ -6,5 +6,7 @@ mod conformance;
 mod credit;
 mod model;
 mod places;
+#[cfg(feature = "redis")]
+mod redis;
 mod snapshot;
 mod support;
