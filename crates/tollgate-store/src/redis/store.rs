@@ -214,7 +214,7 @@ impl RedisStore {
     /// False if nothing was left of it, or if Redis does not answer: then a slot comes back when its
     /// lease ends.
     pub fn refund(&self, claim: &Claim) -> Asked<bool> {
-        self.0.denials.forget(claim.receipt.key);
+        self.0.denials.forget(claim.receipt.key, self.0.clock.now());
         match (claim.receipt.kept, &claim.origin) {
             (Kept::Redis, Some((origin, place))) => {
                 self.0.give_back(&origin.items, *place, &claim.receipt)
@@ -248,12 +248,12 @@ impl RedisStore {
         let mut names = Names::default();
         names.push(&inner.prefix, &self.key_text(key));
         let name = names.get(0);
-        inner.denials.forget(inner.known_by(name));
-        inner.leased.forget(inner.known_by(name));
+        let key = inner.known_by(name);
+        inner.leased.forget(key);
         inner.local.reset(&local_key(&[Value::new(name.as_bytes())]));
         let words = ["UNLINK", name].into_iter().collect();
         let slot = inner.fleet.slot(name.as_bytes());
-        inner.change(Call { script: None, words, slot, late: None })
+        inner.change(Call { script: None, words, slot, late: None }, key)
     }
 
     /// A key as it may be shown, written to the end of `text`.
@@ -477,7 +477,12 @@ impl Inner {
     }
 
     /// Makes one answer of what was said to a request's charges.
-    fn settle(&self, origin: Arc<Origin>, mut told: Told, asked_at: Timestamp) -> Answers {
+    fn settle(
+        self: &Arc<Self>,
+        origin: Arc<Origin>,
+        mut told: Told,
+        asked_at: Timestamp,
+    ) -> Answers {
         let items = &origin.items;
         let failed: Places = (0..told.len()).filter(|place| told[*place].is_none()).collect();
         if !failed.is_empty() {
@@ -527,7 +532,7 @@ impl Inner {
 
     /// Gives back what some limits took before another denied the request. Their answers are told as
     /// if nothing had been taken.
-    fn withhold(&self, items: &Items, taken: &mut [Taken]) {
+    fn withhold(self: &Arc<Self>, items: &Items, taken: &mut [Taken]) {
         for (place, taken) in taken.iter_mut().enumerate() {
             let Some(receipt) = taken.take_receipt() else { continue };
             if items.list[place].count_denied {
@@ -578,7 +583,7 @@ impl Inner {
         }
     }
 
-    fn give_back(&self, items: &Items, place: usize, receipt: &Receipt) -> Asked<bool> {
+    fn give_back(self: &Arc<Self>, items: &Items, place: usize, receipt: &Receipt) -> Asked<bool> {
         let Receipt { cost, at, mark, .. } = *receipt;
         match &items.list[place].limit.limit {
             Limit::Counter(limit) => {
@@ -592,7 +597,12 @@ impl Inner {
         }
     }
 
-    fn send_back(&self, items: &Items, place: usize, back: &lua::Return<'_>) -> Asked<bool> {
+    fn send_back(
+        self: &Arc<Self>,
+        items: &Items,
+        place: usize,
+        back: &lua::Return<'_>,
+    ) -> Asked<bool> {
         let name = items.names.get(place).as_bytes();
         let mut words = Words::with_capacity(256);
         words.push_number(1);
@@ -600,17 +610,23 @@ impl Inner {
         self.push_now(&mut words);
         words.push(&back.argument());
         let slot = self.fleet.slot(name);
-        self.change(Call { script: Some(&REFUND), words, slot, late: None })
+        let call = Call { script: Some(&REFUND), words, slot, late: None };
+        self.change(call, items.list[place].key)
     }
 
-    /// Changes something in Redis, whether somebody waits for the answer or not: a call that nobody
-    /// waits for is not sent, and whoever gives a slot back need not stay to hear of it.
-    fn change(&self, call: Call) -> Asked<bool> {
+    /// Gives something back to a key in Redis, whether somebody waits for the answer or not: a call
+    /// that nobody waits for is not sent, and whoever releases a slot need not stay to hear of it.
+    fn change(self: &Arc<Self>, call: Call, key: Fingerprint) -> Asked<bool> {
         let pending = self.fleet.send(call);
         let (told, answer) = oneshot::channel();
-        self.fleet.spawn(async {
+        let inner = Arc::downgrade(self);
+        self.fleet.spawn(async move {
+            let is_changed = is_changed(pending.await);
+            if let Some(inner) = inner.upgrade() {
+                inner.denials.forget(key, inner.clock.now());
+            }
             // Whoever went away does not want to know.
-            let _ = told.send(is_changed(pending.await));
+            let _ = told.send(is_changed);
         });
         Asked::later(async { answer.await.unwrap_or(false) })
     }
