@@ -27,6 +27,7 @@ mod http;
 mod http1;
 mod impatient;
 mod leases;
+mod overrides;
 pub mod policy_file;
 mod reload;
 mod resp;

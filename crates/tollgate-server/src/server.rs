@@ -21,6 +21,7 @@ use tollgate::{Clock, Limiter, MemoryStore, Policy, Store, StoreSettings};
 use crate::bounds::{ACCEPT_PAUSE, BACKLOG_MAX, UNREADY_BEFORE_DRAIN};
 use crate::door::{self, Door, Entrance};
 use crate::gate::Gate;
+use crate::overrides;
 use crate::policy_file::{self, Loaded, beside};
 use crate::reload::{self, Reloader};
 use crate::stage::Stage;
@@ -135,6 +136,7 @@ impl Server {
         }
         drop(workers);
         let reloading = tokio::spawn(reloader.run());
+        let following = tokio::spawn(overrides::follow(Arc::clone(&gate)));
         stop.await;
         tracing::info!("stopping");
         gate.stages.enter(Stage::Unready);
@@ -142,6 +144,7 @@ impl Server {
         gate.stages.enter(Stage::Draining);
         while accepting.join_next().await.is_some() {}
         reloading.abort();
+        following.abort();
         Ok(())
     }
 }

@@ -3,6 +3,7 @@
 mod bounds;
 mod breaker;
 mod call;
+mod checks;
 mod client;
 mod cluster;
 mod denials;
@@ -12,6 +13,7 @@ mod leased;
 mod meaning;
 mod names;
 mod node;
+mod overrides;
 mod script;
 mod sentinel;
 mod shares;

@@ -78,6 +78,15 @@ impl Store {
         }
     }
 
+    /// The store in Redis, if this is it.
+    #[cfg(feature = "redis")]
+    pub fn redis(&self) -> Option<&RedisStore> {
+        match self {
+            Self::Memory(_) => None,
+            Self::Redis(store) => Some(store),
+        }
+    }
+
     /// Makes a limit known, so that it can be charged. Equal limits are one.
     pub fn enroll(&self, limit: Limit) -> Result<Enrolled, TooManyLimits> {
         match self {

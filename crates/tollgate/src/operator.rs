@@ -78,22 +78,26 @@ impl Limiter {
 
     /// Allows a key something else from now on. What it has consumed stays consumed.
     pub fn put_override(&self, one: Override) -> Result<(), KeyRefused> {
-        self.change(|policy, list, now| {
-            let named = named(policy, &one.key)?;
-            let changed = policy.policy.changed(named.rule, &one.change);
-            changed.map_err(|why| KeyRefused::Change { why })?;
+        self.try_override(&one)?;
+        self.change(|list, now| {
             list.retain(|_, other| other.is_in_time(now));
             list.insert(one.key.to_string(), one);
-            Ok(())
         })
+    }
+
+    /// Whether [`put_override`](Self::put_override) would take it, by the policy in force.
+    pub fn try_override(&self, one: &Override) -> Result<(), KeyRefused> {
+        let policy = self.in_force();
+        let named = named(&policy, &one.key)?;
+        let changed = policy.policy.changed(named.rule, &one.change);
+        changed.map(drop).map_err(|why| KeyRefused::Change { why })
     }
 
     /// Takes it back; false if there was none.
     pub fn remove_override(&self, key: &KeyBuf) -> bool {
         let mut was_there = false;
-        let changed = self.change(|_, list, now| {
+        let changed = self.change(|list, now| {
             was_there = list.remove(&key.to_string()).is_some_and(|one| one.is_in_time(now));
-            Ok(())
         });
         // Fewer than before are never too many.
         changed.is_ok() && was_there
@@ -114,25 +118,18 @@ impl Limiter {
         if *self.in_force().overrides.list() == list {
             return Ok(());
         }
-        self.change(|_, known, _| {
-            *known = list;
-            Ok(())
-        })
+        self.change(|known, _| *known = list)
     }
 
     /// Changes the overrides in force.
     fn change(
         &self,
-        change: impl FnOnce(
-            &InForce,
-            &mut BTreeMap<String, Override>,
-            Timestamp,
-        ) -> Result<(), KeyRefused>,
+        change: impl FnOnce(&mut BTreeMap<String, Override>, Timestamp),
     ) -> Result<(), KeyRefused> {
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let before = self.in_force();
         let mut list = before.overrides.list().clone();
-        change(&before, &mut list, self.now())?;
+        change(&mut list, self.now());
         if list.len() > KEY_OVERRIDES_MAX {
             return Err(KeyRefused::TooMany);
         }

@@ -11,6 +11,7 @@ use tollgate::{Change, KeyBuf, KeyRefused, Limiter, Micros, Mistakes, Override};
 
 use crate::gate::Gate;
 use crate::http1::{self, Answer};
+use crate::overrides::{self, NotPut};
 
 /// What is asked about.
 enum Subject {
@@ -43,13 +44,13 @@ pub(super) async fn answer(request: Request<Incoming>, gate: &Gate) -> Answer {
         (Subject::Key(key), &Method::GET | &Method::HEAD) => look(&key, limiter).await,
         (Subject::Key(key), &Method::DELETE) => reset(&key, limiter).await,
         (Subject::Key(_), _) => http1::wrong_method("GET, HEAD, DELETE"),
-        (Subject::Overrides, &Method::GET | &Method::HEAD) => overrides(limiter),
+        (Subject::Overrides, &Method::GET | &Method::HEAD) => list_overrides(limiter),
         (Subject::Overrides, _) => http1::wrong_method("GET, HEAD"),
         (Subject::OverrideOf(key), &Method::PUT) => match http1::body(request, gate).await {
-            Ok(body) => put(key, &body, limiter).await,
+            Ok(body) => put(key, &body, gate).await,
             Err(refusal) => refusal,
         },
-        (Subject::OverrideOf(key), &Method::DELETE) => remove(&key, limiter),
+        (Subject::OverrideOf(key), &Method::DELETE) => remove(&key, gate).await,
         (Subject::OverrideOf(_), _) => http1::wrong_method("PUT, DELETE"),
     }
 }
@@ -130,7 +131,7 @@ async fn reset(key: &KeyBuf, limiter: &Limiter) -> Answer {
     }
 }
 
-fn overrides(limiter: &Limiter) -> Answer {
+fn list_overrides(limiter: &Limiter) -> Answer {
     let overrides = limiter.overrides().into_iter().map(|one| {
         let mut shown: Value = serde_json::from_str(&one.to_string()).unwrap_or_default();
         shown["key"] = one.key.to_string().into();
@@ -140,7 +141,7 @@ fn overrides(limiter: &Limiter) -> Answer {
     http1::json(StatusCode::OK, json!({"overrides": overrides}).to_string())
 }
 
-async fn put(key: KeyBuf, body: &[u8], limiter: &Limiter) -> Answer {
+async fn put(key: KeyBuf, body: &[u8], gate: &Gate) -> Answer {
     let (change, millis) = match Change::parse(&String::from_utf8_lossy(body), "ttl_ms") {
         Ok(read) => read,
         Err(mistakes) => return http1::problem(StatusCode::BAD_REQUEST, &sentences(&mistakes)),
@@ -149,26 +150,37 @@ async fn put(key: KeyBuf, body: &[u8], limiter: &Limiter) -> Answer {
         let sentence = "override: ttl_ms is 0, so it would end before it began";
         return http1::problem(StatusCode::BAD_REQUEST, sentence);
     }
-    let until = millis.map(|millis| limiter.now().plus(Micros::from_millis(millis)));
+    let until = millis.map(|millis| gate.limiter.now().plus(Micros::from_millis(millis)));
     let one = Override { key: key.clone(), change, until };
     let told = one.to_string();
-    match limiter.put_override(one) {
+    match overrides::put(gate, one).await {
         Ok(()) => {
             tracing::info!(%key, "an override was put: {told}");
-            look(&key, limiter).await
+            look(&key, &gate.limiter).await
         }
-        Err(refused) => refusal(&refused),
+        Err(NotPut::Refused(refused)) => refusal(&refused),
+        Err(NotPut::NoAnswer) => no_answer(),
     }
 }
 
-fn remove(key: &KeyBuf, limiter: &Limiter) -> Answer {
-    if !limiter.remove_override(key) {
-        let sentence = format!("{key} has no override");
-        return http1::problem(StatusCode::NOT_FOUND, &sentence);
+async fn remove(key: &KeyBuf, gate: &Gate) -> Answer {
+    match overrides::remove(gate, key).await {
+        Some(true) => {}
+        Some(false) => {
+            let sentence = format!("{key} has no override");
+            return http1::problem(StatusCode::NOT_FOUND, &sentence);
+        }
+        None => return no_answer(),
     }
     tracing::info!(%key, "an override was removed");
     let body = json!({"key": key.to_string(), "removed": true});
     http1::json(StatusCode::OK, body.to_string())
+}
+
+/// Overrides are shared by way of Redis, and nothing is changed on one node only.
+fn no_answer() -> Answer {
+    let sentence = "Redis does not answer, and overrides are kept there; nothing was changed";
+    http1::problem(StatusCode::SERVICE_UNAVAILABLE, sentence)
 }
 
 fn sentences(mistakes: &Mistakes) -> String {
