@@ -71,6 +71,52 @@ pub fn kibibytes(file: &str, name: &str) -> f64 {
     number.unwrap_or_else(|| panic!("no {name} in {file}: this needs Linux"))
 }
 
+/// A figure beside what it must be.
+pub struct Reached {
+    pub what: String,
+    pub measured: f64,
+    pub bar: Bar,
+}
+
+/// What a figure must be.
+#[derive(Clone, Copy)]
+pub enum Bar {
+    AtMost(f64),
+    AtLeast(f64),
+}
+
+/// All figures that must be something; nothing if there are none.
+pub fn reach_table(reached: Vec<Reached>) -> Option<Table> {
+    let row = |Reached { what, measured, bar }: Reached| {
+        let (bar, sign, is_met) = match bar {
+            Bar::AtMost(most) => (most, "≤", measured <= most),
+            Bar::AtLeast(least) => (least, "≥", measured >= least),
+        };
+        let figure = |it: f64| {
+            if measured.max(bar) < 10.0 { format!("{it:.2}") } else { format!("{it:.0}") }
+        };
+        let met = if is_met { "yes" } else { "**no**" };
+        vec![what, figure(measured), format!("{sign} {}", figure(bar)), met.to_owned()]
+    };
+    (!reached.is_empty()).then(|| Table {
+        title: "What tollgate must reach".to_owned(),
+        header: ["of tollgate", "measured", "asked", "reached"].map(str::to_owned).into(),
+        rows: reached.into_iter().map(row).collect(),
+        notes: Vec::new(),
+    })
+}
+
+/// The time that the threads of a process have spent on a core, in nanoseconds: user and system.
+pub fn cpu_nanos(process: u32) -> f64 {
+    // What a thread is doing right now is not in its figure until it sleeps.
+    std::thread::sleep(std::time::Duration::from_millis(5));
+    let tasks = std::fs::read_dir(format!("/proc/{process}/task"));
+    let tasks = tasks.into_iter().flatten().flatten();
+    let text = tasks.map(|task| std::fs::read_to_string(task.path().join("schedstat")));
+    let nanos = |text: String| text.split(' ').next()?.parse::<f64>().ok();
+    text.filter_map(|text| nanos(text.ok()?)).sum()
+}
+
 /// Replaces what is between the marks of this section in `docs/benchmarks.md`. Where there are none they are
 /// added at the end, below the introduction.
 pub fn write(section: &str, introduction: &str, text: &str) {

@@ -5,11 +5,17 @@
 pub(crate) mod decide;
 pub(crate) mod server;
 
-use crate::shell;
+use crate::{parts, shell};
 
 /// Runs the side-by-side benchmark with the given arguments.
 pub(crate) fn against_peers(arguments: &[String]) -> Result<(), String> {
     run("tollgate-bench", arguments)
+}
+
+/// Measures the Redis store with the given arguments.
+pub(crate) fn redis_store(arguments: &[String]) -> Result<(), String> {
+    parts::require(parts::FOR_REDIS_BENCHMARK)?;
+    run("redis", arguments)
 }
 
 /// Runs a program of the benchmark's workspace.

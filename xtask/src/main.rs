@@ -22,6 +22,7 @@ usage: cargo xtask COMMAND
   ci                      format, clippy, tidy and test, as .ci/run does
   bench [NAME] [-- ARG…]  measure tollgate beside its peers (given no name: instructions as well)
   bench server [-- ARG…]  measure the server beside others, over sockets, into docs/benchmarks.md
+  bench redis [-- ARG…]   measure the Redis store beside redis-benchmark, into docs/benchmarks.md
   bench decide [--check]  count instructions per decision into docs/instructions.md, or compare
   fuzz TARGET [SECONDS]   fuzz policy, path, key, snapshot, resp or check, for a minute unless told otherwise
 ";
@@ -52,6 +53,7 @@ enum Request {
     BenchEverything,
     BenchPeers(Vec<String>),
     BenchServer(Vec<String>),
+    BenchRedis(Vec<String>),
     CountInstructions,
     CheckInstructions,
     Fuzz { target: String, seconds: u32 },
@@ -76,6 +78,7 @@ impl Request {
             ("bench", ["decide", "--check"]) => Some(Self::CheckInstructions),
             ("bench", ["decide", ..]) => None,
             ("bench", ["server", ..]) => Some(Self::BenchServer(without_separator(&rest[1..]))),
+            ("bench", ["redis", ..]) => Some(Self::BenchRedis(without_separator(&rest[1..]))),
             ("bench", _) => Some(Self::BenchPeers(without_separator(rest))),
             ("fuzz", [target]) => Self::fuzz(target, "60"),
             ("fuzz", [target, seconds]) => Self::fuzz(target, seconds),
@@ -105,6 +108,7 @@ impl Request {
             }
             Self::BenchPeers(arguments) => bench::against_peers(&arguments),
             Self::BenchServer(arguments) => bench::server::run(&arguments),
+            Self::BenchRedis(arguments) => bench::redis_store(&arguments),
             Self::CountInstructions => bench::decide::record(),
             Self::CheckInstructions => bench::decide::check(),
             Self::Fuzz { target, seconds } => fuzz::run(&target, seconds),
@@ -157,6 +161,7 @@ mod tests {
         check("bench store -- --keys 1000", &Some(Request::BenchPeers(words("store --keys 1000"))));
         check("bench server", &Some(Request::BenchServer(vec![])));
         check("bench server -- --quick", &Some(Request::BenchServer(words("--quick"))));
+        check("bench redis --quick", &Some(Request::BenchRedis(words("--quick"))));
         check("bench server --only resp", &Some(Request::BenchServer(words("--only resp"))));
     }
 

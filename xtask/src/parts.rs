@@ -95,6 +95,22 @@ pub(crate) const FOR_SERVER_BENCHMARK: &[Part] = &[
     },
 ];
 
+/// What `cargo xtask bench redis` needs.
+pub(crate) const FOR_REDIS_BENCHMARK: &[Part] = &[
+    Part {
+        command: "redis-server",
+        trial: &[],
+        package: "redis-server",
+        why: "it keeps the states that are measured",
+    },
+    Part {
+        command: "redis-benchmark",
+        trial: &[],
+        package: "redis-tools",
+        why: "it tells how many decisions the server can make",
+    },
+];
+
 /// Installs packages without starting the services in them: tests start servers of their own, and a
 /// machine that only runs tests should not end up with a Redis listening on it. `policy-rc.d` is
 /// how Debian is told so; it is gone again even when the installation is interrupted.

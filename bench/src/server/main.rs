@@ -20,7 +20,7 @@ use contender::{Contender, GRPC, HTTP, RESP};
 use load::Shape;
 use process::{Program, Programs, Protocol, Server, version_of, waited_for_a_core};
 use timing::{Cost, Fleet};
-use tollgate_bench::report::{self, ABSENT, Table};
+use tollgate_bench::report::{self, ABSENT, Bar, Reached, Table};
 
 const INTRODUCTION: &str = "\
 ## The server
@@ -176,7 +176,7 @@ impl Options {
         add(self.waits(&mut fleet, &mut reached)?);
         drop(fleet);
         add(self.idle(&mut reached)?);
-        add(reach_table(reached));
+        add(report::reach_table(reached));
         let waited = waited_for_a_core();
         let busy = if waited > BUSY {
             format!(
@@ -256,7 +256,7 @@ impl Options {
                 Some(Reached {
                     what: format!("{}, {}: CPU ÷ {of}", work.label, contender.name),
                     measured: cost.cpu_micros / cpu?,
-                    most,
+                    bar: Bar::AtMost(most),
                 })
             }));
         }
@@ -292,7 +292,7 @@ impl Options {
                     reached.push(Reached {
                         what: format!("{}, {}: p99 µs at half load", work.label, contender.name),
                         measured: waits.p99_micros,
-                        most: P99_MAX_MICROS,
+                        bar: Bar::AtMost(P99_MAX_MICROS),
                     });
                 }
             }
@@ -326,7 +326,7 @@ impl Options {
                     reached.push(Reached {
                         what: format!("{label}, {}: KiB of an idle connection", contender.name),
                         measured: kibibytes,
-                        most: IDLE_MAX_KIBIBYTES,
+                        bar: Bar::AtMost(IDLE_MAX_KIBIBYTES),
                     });
                 }
             }
@@ -338,28 +338,6 @@ impl Options {
             notes: vec!["What the resident set of a fresh server grew by, after each connection had asked one question.".to_owned()],
         }))
     }
-}
-
-/// A figure beside what it may be.
-struct Reached {
-    what: String,
-    measured: f64,
-    most: f64,
-}
-
-fn reach_table(reached: Vec<Reached>) -> Option<Table> {
-    let row = |reached: Reached| {
-        let met = if reached.measured <= reached.most { "yes" } else { "**no**" };
-        let decimals = if reached.measured < 10.0 { 2 } else { 0 };
-        let figures = [reached.measured, reached.most].map(|it| format!("{it:.decimals$}"));
-        [vec![reached.what], figures.into(), vec![met.to_owned()]].concat()
-    };
-    (!reached.is_empty()).then(|| Table {
-        title: "What tollgate must reach".to_owned(),
-        header: ["of tollgate", "measured", "at most", "reached"].map(str::to_owned).into(),
-        rows: reached.into_iter().map(row).collect(),
-        notes: Vec::new(),
-    })
 }
 
 fn ratio(dividend: Option<f64>, divisor: Option<f64>) -> String {

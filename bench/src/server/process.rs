@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
-use tollgate_bench::report::kibibytes;
+use tollgate_bench::report::{self, kibibytes};
 
 use crate::floor::{self, Floor};
 
@@ -120,13 +120,7 @@ impl Server {
 
     /// The time its threads have spent on a core, in nanoseconds: user and system.
     pub fn cpu_nanos(&self) -> f64 {
-        // What a thread is doing right now is not in its figure until it sleeps.
-        thread::sleep(Duration::from_millis(5));
-        let tasks = fs::read_dir(format!("/proc/{}/task", self.child.id()));
-        let tasks = tasks.into_iter().flatten().flatten();
-        let text = tasks.map(|task| fs::read_to_string(task.path().join("schedstat")));
-        let nanos = |text: String| text.split(' ').next()?.parse::<f64>().ok();
-        text.filter_map(|text| nanos(text.ok()?)).sum()
+        report::cpu_nanos(self.child.id())
     }
 
     /// Memory that is its own and in use, in KiB.

@@ -1,0 +1,176 @@
+//! Callers that ask, each for one decision after the other.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::runtime::{Builder, Runtime};
+use tokio::task::LocalSet;
+use tollgate_core::{ChargeId, Cost, Key, Limit, Value, lua};
+use tollgate_store::redis::{RedisSettings, RedisStore, Servers};
+use tollgate_store::{Answers, Asked, Charge, Enrolled};
+
+use crate::server::Redis;
+
+/// Callers of one store.
+#[derive(Clone)]
+pub struct Load(Arc<Questions>);
+
+/// What they ask.
+struct Questions {
+    store: RedisStore,
+    limits: Vec<(&'static str, Enrolled)>,
+    keys: u32,
+    is_leased: bool,
+}
+
+/// A call of the script. Its last word is no text.
+pub struct ExampleCall {
+    pub words: [String; 5],
+    pub last: Vec<u8>,
+}
+
+/// What came of asking.
+pub struct Done {
+    pub decisions: u64,
+    pub allowed: u64,
+    pub elapsed: Duration,
+}
+
+/// How long answers took, in microseconds.
+#[derive(Clone, Copy)]
+pub struct Waits {
+    pub p50_micros: f64,
+    pub p99_micros: f64,
+}
+
+const NAMES: [&str; 3] = ["bench", "bench-2", "bench-3"];
+
+impl Load {
+    pub fn new(redis: &Redis, limits: &[Limit], keys: u32, is_leased: bool) -> Self {
+        let settings = RedisSettings {
+            servers: Servers::Single(redis.url()),
+            // What is measured is how quick answers are, not how many are in time.
+            timeout: Duration::from_secs(5),
+            prefix: "tollgate".to_owned(),
+            nodes: None,
+        };
+        let store = RedisStore::open(settings).expect("the URL is one of Redis");
+        let enroll = |limit: &Limit| store.enroll(*limit).expect("a handful of limits");
+        let limits = NAMES.into_iter().zip(limits.iter().map(enroll)).collect();
+        let load = Self(Arc::new(Questions { store, limits, keys, is_leased }));
+        // Until the first answer the server may not be reached yet.
+        while !load.is_answered() {}
+        load
+    }
+
+    pub fn of_one_key(redis: &Redis, limit: Limit, is_leased: bool) -> Self {
+        Self::new(redis, &[limit], 1, is_leased)
+    }
+
+    fn is_answered(&self) -> bool {
+        let before = self.0.store.settled();
+        self.0.ask(0, Cost::PEEK).wait();
+        self.0.store.settled() == before
+    }
+
+    /// The call that the store makes, with `redis-benchmark`'s mark for a random number.
+    pub fn example_call(&self) -> ExampleCall {
+        let limit = self.0.limits[0].1.limit();
+        let words =
+            ["EVALSHA", self.0.store.script_name(), "1", "tollgate:{__rand_int__}:bench", ""];
+        let last = lua::Charge::new(limit, Cost::ONE, ChargeId(7)).argument();
+        ExampleCall { words: words.map(str::to_owned), last }
+    }
+
+    /// What the first key is called.
+    pub fn first_name(&self) -> String {
+        format!("tollgate:{{{}}}:{}", name_of(0), NAMES[0])
+    }
+
+    /// So many callers ask until the time is over.
+    pub fn run(&self, callers: usize, time: Duration) -> Done {
+        let done = Rc::new((Cell::new(0), Cell::new(0)));
+        let local = LocalSet::new();
+        let start = Instant::now();
+        for caller in 0..callers as u64 {
+            let (questions, done) = (Arc::clone(&self.0), Rc::clone(&done));
+            local.spawn_local(async move {
+                let mut random = (caller + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+                while start.elapsed() < time {
+                    // Whoever is answered at once must let others ask, and look at the time.
+                    for _ in 0..16 {
+                        random ^= random << 13;
+                        random ^= random >> 7;
+                        random ^= random << 17;
+                        let answers =
+                            questions.ask((random >> 32) as u32 % questions.keys, Cost::ONE).await;
+                        let is_allowed = answers.taken().iter().all(|taken| taken.is_allowed());
+                        done.0.set(done.0.get() + 1);
+                        done.1.set(done.1.get() + u64::from(is_allowed));
+                    }
+                    tokio::task::yield_now().await;
+                }
+            });
+        }
+        runtime().block_on(local);
+        Done { decisions: done.0.get(), allowed: done.1.get(), elapsed: start.elapsed() }
+    }
+
+    /// Asks so many times a second, whether or not answers come.
+    pub fn paced(&self, per_second: f64, time: Duration) -> Waits {
+        let waits = Rc::new(RefCell::new(Vec::new()));
+        let local = LocalSet::new();
+        let start = Instant::now();
+        local.block_on(&runtime(), async {
+            let mut asked = 0_u32;
+            let mut running = Vec::new();
+            while start.elapsed() < time {
+                let due = (start.elapsed().as_secs_f64() * per_second) as u32;
+                while asked < due {
+                    let should = start + Duration::from_secs_f64(f64::from(asked) / per_second);
+                    let key = asked.wrapping_mul(2_654_435_761) % self.0.keys;
+                    let answer = self.0.ask(key, Cost::ONE);
+                    let waits = Rc::clone(&waits);
+                    running.push(tokio::task::spawn_local(async move {
+                        answer.await;
+                        waits.borrow_mut().push(should.elapsed().as_secs_f64() * 1e6);
+                    }));
+                    asked += 1;
+                }
+                tokio::task::yield_now().await;
+            }
+            for task in running {
+                task.await.expect("nothing panics");
+            }
+        });
+        let mut waits = waits.take();
+        waits.sort_by(f64::total_cmp);
+        let at = |share: f64| waits[(waits.len() as f64 * share) as usize];
+        Waits { p50_micros: at(0.5), p99_micros: at(0.99) }
+    }
+}
+
+impl Questions {
+    fn ask(&self, key: u32, cost: Cost) -> Asked<Answers> {
+        let name = name_of(key);
+        let values = [Value::new(name.as_bytes())];
+        let charge = |(limit, enrolled)| {
+            let charge = Charge::new(Key { limit, values: &values }, enrolled);
+            Charge { cost, is_leased: self.is_leased, ..charge }
+        };
+        let charges: Vec<Charge<'_>> =
+            self.limits.iter().map(|(limit, enrolled)| charge((*limit, enrolled))).collect();
+        self.store.take(&charges)
+    }
+}
+
+/// As `redis-benchmark` writes a random number.
+fn name_of(key: u32) -> String {
+    format!("{key:012}")
+}
+
+fn runtime() -> Runtime {
+    Builder::new_current_thread().enable_time().build().expect("a runtime of one thread")
+}

@@ -1,0 +1,278 @@
+//! The Redis store beside the server it asks: what a decision costs Redis, and what tollgate adds.
+//!
+//! `cargo xtask bench redis [--quick]`
+//!
+//! A full run writes its section of `docs/benchmarks.md`; `--quick` (shorter rounds, and fewer) only prints.
+
+mod load;
+mod server;
+
+use std::time::Duration;
+
+use load::{Load, Waits};
+use server::{Redis, Spent};
+use tollgate_bench::report::{self, Bar, Reached, Table};
+use tollgate_core::{Limit, Micros, Quota};
+
+const INTRODUCTION: &str = "\
+## The Redis store
+
+One `redis-server` on loopback, and the store in another process with many callers on one thread. Beside it
+`redis-benchmark -P 16` sends the same script to the same server with the same arguments, as quickly as it can: that is as much
+as this server decides. The two take turns within short rounds and medians count. *Redis CPU* is the time the server process
+spends on a core, for each decision. Run it again with
+
+```sh
+cargo xtask bench redis
+```
+
+which writes what is between the marks below.
+";
+
+/// Callers that ask at the same time.
+const CALLERS: usize = 1_024;
+
+/// Keys that they ask about.
+const KEYS: u32 = 100_000;
+
+struct Options {
+    rounds: usize,
+    round: Duration,
+}
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let quick = match &arguments[..] {
+        [] => false,
+        [only] if only == "--quick" => true,
+        _ => {
+            eprintln!("usage: redis [--quick]");
+            std::process::exit(2);
+        }
+    };
+    let (rounds, round) = if quick { (3, 1) } else { (9, 2) };
+    let options = Options { rounds, round: Duration::from_secs(round) };
+    let redis = Redis::start();
+    let circumstances = report::circumstances(&[format!("redis-server {}", redis.version())]);
+    println!("{circumstances}");
+    let mut reached = Vec::new();
+    let mut tables = vec![
+        options.strict(&redis, &mut reached),
+        options.leased(&redis, &mut reached),
+        options.waits(&redis, &mut reached),
+        denied(&options, &redis, &mut reached),
+        memory(&redis, &mut reached),
+    ];
+    tables.extend(report::reach_table(reached));
+    let text: Vec<String> = tables.iter().map(Table::to_string).collect();
+    println!("{}", text.join("\n"));
+    if !quick {
+        report::write("redis", INTRODUCTION, &format!("{circumstances}\n{}", text.join("\n")));
+    }
+}
+
+/// A limit that nobody reaches.
+fn wide() -> Limit {
+    Limit::token_bucket(Quota::per_day(1_000_000_000), 1_000_000_000).expect("it refills in a day")
+}
+
+impl Options {
+    /// One limit and three, each decision a call.
+    fn strict(&self, redis: &Redis, reached: &mut Vec<Reached>) -> Table {
+        eprintln!("strict");
+        let one = Load::new(redis, &[wide()], KEYS, false);
+        let three = Load::new(redis, &[wide(), wide(), wide()], KEYS, false);
+        let mut spent: [Vec<Spent>; 3] = Default::default();
+        for _ in 0..self.rounds {
+            spent[0].push(redis.of_script_alone(&one.example_call(), KEYS, self.round));
+            spent[1].push(redis.spent(|| one.run(CALLERS, self.round)));
+            spent[2].push(redis.spent(|| three.run(CALLERS, self.round)));
+        }
+        let [alone, one, three] = spent.map(|rounds| Spent::median(&rounds));
+        let reach = |what: &str, measured, bar| Reached { what: what.to_owned(), measured, bar };
+        reached.extend([
+            reach(
+                "strict: decisions a second ÷ redis-benchmark -P 16",
+                one.per_second / alone.per_second,
+                Bar::AtLeast(0.9),
+            ),
+            reach(
+                "strict: Redis CPU ÷ the script's own",
+                one.cpu_micros / alone.cpu_micros,
+                Bar::AtMost(1.0),
+            ),
+            reach(
+                "three limits: Redis CPU ÷ one limit's",
+                three.cpu_micros / one.cpu_micros,
+                Bar::AtMost(2.2),
+            ),
+        ]);
+        let row = |name: &str, spent: &Spent| {
+            vec![
+                name.to_owned(),
+                format!("{:.0}", spent.per_second),
+                format!("{:.2}", spent.cpu_micros),
+                format!("{:.2}", spent.own_cpu_micros),
+                format!("{:.3}", spent.commands),
+            ]
+        };
+        Table {
+            title: format!("Strict, {CALLERS} callers, {KEYS} keys"),
+            header: ["who asks", "a second", "Redis CPU µs", "own CPU µs", "commands"]
+                .map(str::to_owned)
+                .into(),
+            rows: vec![
+                row("redis-benchmark -P 16, the same script", &alone),
+                row("tollgate, one limit", &one),
+                row("tollgate, three limits", &three),
+            ],
+            notes: vec!["Each figure but the first is for one decision.".to_owned()],
+        }
+    }
+
+    /// Hot keys whose units are taken in advance.
+    fn leased(&self, redis: &Redis, reached: &mut Vec<Reached>) -> Table {
+        eprintln!("leased");
+        const HOT: u32 = 100;
+        let strict = Load::new(redis, &[wide()], HOT, false);
+        let leased = Load::new(redis, &[wide()], HOT, true);
+        let mut spent: [Vec<Spent>; 2] = Default::default();
+        for _ in 0..self.rounds {
+            spent[0].push(redis.spent(|| strict.run(CALLERS, self.round)));
+            spent[1].push(redis.spent(|| leased.run(CALLERS, self.round)));
+        }
+        let [strict, leased] = spent.map(|rounds| Spent::median(&rounds));
+        let (admitted, most) = self.over_admission(redis);
+        let reach = |what: &str, measured, bar| Reached { what: what.to_owned(), measured, bar };
+        reached.extend([
+            reach(
+                "leased: decisions for each command ÷ strict",
+                strict.commands / leased.commands,
+                Bar::AtLeast(20.0),
+            ),
+            reach(
+                "leased: decisions a second ÷ strict",
+                leased.per_second / strict.per_second,
+                Bar::AtLeast(10.0),
+            ),
+            reach(
+                "leased: admitted by four nodes ÷ what the limit allows",
+                admitted as f64 / most as f64,
+                Bar::AtMost(1.0),
+            ),
+        ]);
+        let row = |name: &str, spent: &Spent| {
+            vec![
+                name.to_owned(),
+                format!("{:.0}", spent.per_second),
+                format!("{:.4}", spent.commands),
+            ]
+        };
+        Table {
+            title: format!("Leased, {CALLERS} callers, {HOT} keys"),
+            header: ["sync", "a second", "commands for each"].map(str::to_owned).into(),
+            rows: vec![row("strict", &strict), row("leased", &leased)],
+            notes: vec![format!(
+                "Four nodes that asked without a pause for one bucket of 20,000 that refills by 2,000 a second were given {admitted} units in {:.0?}, of the {most} that there were.",
+                self.round
+            )],
+        }
+    }
+
+    /// What four nodes admit of one bucket, and what they may.
+    fn over_admission(&self, redis: &Redis) -> (u64, u64) {
+        let limit = Limit::token_bucket(Quota::per_second(2_000), 20_000).expect("it refills");
+        let nodes: Vec<Load> = (0..4).map(|_| Load::of_one_key(redis, limit, true)).collect();
+        let start = std::time::Instant::now();
+        let admitted: u64 = std::thread::scope(|scope| {
+            let running: Vec<_> =
+                nodes.iter().map(|node| scope.spawn(|| node.run(16, self.round).allowed)).collect();
+            running.into_iter().map(|node| node.join().expect("a node runs to its end")).sum()
+        });
+        let most = 20_000 + start.elapsed().as_micros() as u64 * 2_000 / 1_000_000;
+        (admitted, most)
+    }
+
+    /// What a check takes when Redis is half busy.
+    fn waits(&self, redis: &Redis, reached: &mut Vec<Reached>) -> Table {
+        eprintln!("waits");
+        let load = Load::new(redis, &[wide()], KEYS, false);
+        let saturated = redis.spent(|| load.run(CALLERS, self.round)).per_second;
+        let rounds = (0..self.rounds).map(|_| load.paced(saturated / 2.0, self.round));
+        let best = rounds.min_by(|one, two| one.p99_micros.total_cmp(&two.p99_micros));
+        let Waits { p50_micros, p99_micros, .. } = best.expect("there is a round");
+        reached.push(Reached {
+            what: "p99 of a check at half of saturation, µs".to_owned(),
+            measured: p99_micros,
+            bar: Bar::AtMost(1_000.0),
+        });
+        let row = [
+            format!("{:.0}", saturated / 2.0),
+            format!("{p50_micros:.0}"),
+            format!("{p99_micros:.0}"),
+        ];
+        Table {
+            title: "Waits at half of saturation".to_owned(),
+            header: ["checks a second", "p50 µs", "p99 µs"].map(str::to_owned).into(),
+            rows: vec![row.into()],
+            notes: vec!["Asked at that rate whether or not answers came; a wait counts from when a question should have been asked. The best round.".to_owned()],
+        }
+    }
+}
+
+/// A flood from keys that are denied.
+fn denied(options: &Options, redis: &Redis, reached: &mut Vec<Reached>) -> Table {
+    eprintln!("denied");
+    let limit = Limit::sliding_window(Quota::per_hour(1));
+    let load = Load::new(redis, &[limit], 100, false);
+    load.run(CALLERS, options.round / 10);
+    let spent = redis.spent(|| load.run(CALLERS, options.round));
+    reached.push(Reached {
+        what: "a flood from denied keys: commands for 100 decisions".to_owned(),
+        measured: spent.commands * 100.0,
+        bar: Bar::AtMost(1.0),
+    });
+    Table {
+        title: "A flood from 100 keys that are denied".to_owned(),
+        header: ["decisions a second", "commands for 100"].map(str::to_owned).into(),
+        rows: vec![vec![
+            format!("{:.0}", spent.per_second),
+            format!("{:.3}", spent.commands * 100.0),
+        ]],
+        notes: Vec::new(),
+    }
+}
+
+/// What a key takes of Redis's memory.
+fn memory(redis: &Redis, reached: &mut Vec<Reached>) -> Table {
+    eprintln!("memory");
+    let quota = Quota::per_minute(60);
+    let limits = [
+        ("sliding_window", Limit::sliding_window(quota)),
+        ("token_bucket", Limit::token_bucket(quota, 10).expect("it refills")),
+        (
+            "leaky_bucket",
+            Limit::leaky_bucket(quota, 10, Some(Micros::from_secs(5))).expect("it drains"),
+        ),
+        ("fixed_window", Limit::fixed_window(quota, tollgate_core::Align::Clock)),
+    ];
+    let hash = redis.bytes_of_two_field_hash();
+    let mut rows = vec![vec!["a hash of two fields".to_owned(), format!("{hash}")]];
+    let mut largest = 0;
+    for (name, limit) in limits {
+        let bytes = redis.bytes_of_a_key(&limit);
+        largest = largest.max(bytes);
+        rows.push(vec![name.to_owned(), format!("{bytes}")]);
+    }
+    reached.push(Reached {
+        what: "bytes of a key in Redis, ÷ a hash of two fields".to_owned(),
+        measured: largest as f64 / hash as f64,
+        bar: Bar::AtMost(1.0),
+    });
+    Table {
+        title: "Memory of a key in Redis".to_owned(),
+        header: ["state", "bytes"].map(str::to_owned).into(),
+        rows,
+        notes: vec!["As MEMORY USAGE tells, with the name of the key; each has a TTL.".to_owned()],
+    }
+}

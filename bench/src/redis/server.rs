@@ -1,0 +1,154 @@
+//! The server that is asked, watched from outside.
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use tollgate_bench::report::cpu_nanos;
+use tollgate_core::Limit;
+use tollgate_harness::{Flavour, Reply, Server};
+
+use crate::load::{Done, ExampleCall, Load};
+
+/// A redis-server of the benchmark's own.
+pub struct Redis(Server);
+
+/// What some decisions took, for each.
+#[derive(Clone, Copy, Debug)]
+pub struct Spent {
+    pub per_second: f64,
+    /// Of the server.
+    pub cpu_micros: f64,
+    /// Of this process, or of the one that asked.
+    pub own_cpu_micros: f64,
+    pub commands: f64,
+}
+
+impl Redis {
+    pub fn start() -> Self {
+        Self(Server::start(Flavour::Redis))
+    }
+
+    pub fn version(&self) -> String {
+        self.0.version()
+    }
+
+    pub fn url(&self) -> String {
+        self.0.url()
+    }
+
+    /// What is spent while `work` decides.
+    pub fn spent(&self, work: impl FnOnce() -> Done) -> Spent {
+        let own = std::process::id();
+        let before = (self.cpu_micros(), cpu_nanos(own) / 1e3, self.calls());
+        let Done { decisions, elapsed, .. } = work();
+        let after = (self.cpu_micros(), cpu_nanos(own) / 1e3, self.calls());
+        let each = |figure: f64| figure / decisions as f64;
+        Spent {
+            per_second: decisions as f64 / elapsed.as_secs_f64(),
+            cpu_micros: each(after.0 - before.0),
+            own_cpu_micros: each(after.1 - before.1),
+            commands: each(after.2 - before.2),
+        }
+    }
+
+    /// What the script takes when `redis-benchmark` sends it.
+    pub fn of_script_alone(&self, call: &ExampleCall, keys: u32, round: Duration) -> Spent {
+        // The count that fits the round is found by a short try.
+        let tried = self.benchmark(call, keys, 20_000);
+        let count = (tried.per_second * round.as_secs_f64()).max(20_000.0);
+        self.benchmark(call, keys, count as u64)
+    }
+
+    fn benchmark(&self, call: &ExampleCall, keys: u32, count: u64) -> Spent {
+        let before = (self.cpu_micros(), self.calls());
+        let start = Instant::now();
+        let mut command = Command::new("redis-benchmark");
+        command.args([
+            "-h",
+            "127.0.0.1",
+            "-p",
+            &self.0.port().to_string(),
+            "-P",
+            "16",
+            "-c",
+            "50",
+            "-q",
+        ]);
+        // The last word comes from its input.
+        command.args(["-n", &count.to_string(), "-r", &keys.to_string(), "-x"]).args(&call.words);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("redis-benchmark comes with redis-tools");
+        child.stdin.take().expect("it is piped").write_all(&call.last).expect("it reads its input");
+        let output = child.wait_with_output().expect("it ends");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let elapsed = start.elapsed();
+        let calls = self.calls() - before.1;
+        assert!(calls >= count as f64, "{calls} of {count} calls were made");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let per_second = text
+            .rsplit_once(" requests per second")
+            .and_then(|(before, _)| before.rsplit([' ', ':', '\r']).next()?.parse().ok());
+        Spent {
+            per_second: per_second.unwrap_or(count as f64 / elapsed.as_secs_f64()),
+            cpu_micros: (self.cpu_micros() - before.0) / calls,
+            own_cpu_micros: f64::NAN,
+            commands: 1.0,
+        }
+    }
+
+    /// What the state of a limit takes after one charge.
+    pub fn bytes_of_a_key(&self, limit: &Limit) -> u64 {
+        let load = Load::of_one_key(self, *limit, false);
+        load.run(1, Duration::from_millis(20));
+        self.usage(&load.first_name())
+    }
+
+    pub fn bytes_of_two_field_hash(&self) -> u64 {
+        let name = "tollgate:{203.0.113.7}:login";
+        self.0.command(&["HSET", name, "tokens", "9.5833", "updated_at", "1760000000.123456"]);
+        self.0.command(&["PEXPIRE", name, "60000"]);
+        self.usage(name)
+    }
+
+    fn usage(&self, name: &str) -> u64 {
+        match self.0.command(&["MEMORY", "USAGE", name]) {
+            Reply::Integer(bytes) => bytes as u64,
+            other => panic!("{name} is not there: {other:?}"),
+        }
+    }
+
+    fn cpu_micros(&self) -> f64 {
+        cpu_nanos(self.0.process_id()) / 1e3
+    }
+
+    /// Scripts that were called so far.
+    fn calls(&self) -> f64 {
+        let Reply::Text(text) = self.0.command(&["INFO", "commandstats"]) else { return 0.0 };
+        let text = String::from_utf8_lossy(&text.0).into_owned();
+        let calls = |line: &str| {
+            let rest = line
+                .strip_prefix("cmdstat_evalsha:calls=")
+                .or(line.strip_prefix("cmdstat_eval:calls="))?;
+            rest.split(',').next()?.parse::<f64>().ok()
+        };
+        text.lines().filter_map(calls).sum()
+    }
+}
+
+impl Spent {
+    /// The median of each figure on its own.
+    pub fn median(rounds: &[Self]) -> Self {
+        let median = |figure: fn(&Self) -> f64| {
+            let mut figures: Vec<f64> = rounds.iter().map(figure).collect();
+            figures.sort_by(f64::total_cmp);
+            figures[figures.len() / 2]
+        };
+        Self {
+            per_second: median(|spent| spent.per_second),
+            cpu_micros: median(|spent| spent.cpu_micros),
+            own_cpu_micros: median(|spent| spent.own_cpu_micros),
+            commands: median(|spent| spent.commands),
+        }
+    }
+}
