@@ -32,9 +32,9 @@ pub(crate) const PAUSE_BASE: Duration = Duration::from_millis(50);
 /// The longest pause between two looks.
 pub(crate) const PAUSE_MAX: Duration = Duration::from_millis(400);
 
-/// At least so long from one look to the next, so that no server is dialled more than ten times a
-/// second by one of us.
-pub(crate) const PAUSE_MIN: Duration = Duration::from_millis(100);
+/// At least so long from one look to the next. With [`REFRESH_PAUSE`] no server is dialled more than
+/// ten times a second by one of us.
+pub(crate) const PAUSE_MIN: Duration = Duration::from_millis(125);
 
 /// How long a dial or a probe may take before the connection is given up. A server that is well
 /// again after a look began in vain is seen within this and [`PAUSE_MAX`].
@@ -44,13 +44,14 @@ pub(crate) const PATIENCE: Duration = Duration::from_millis(500);
 pub(crate) const PATIENCE_CALLS: u32 = 4;
 
 /// How long the servers of a Cluster are not asked again where its slots are.
-pub(crate) const REFRESH_PAUSE: Duration = Duration::from_millis(200);
+pub(crate) const REFRESH_PAUSE: Duration = Duration::from_millis(500);
 
 /// How often Sentinels are asked whether the master is still the master.
 pub(crate) const SENTINEL_PAUSE: Duration = Duration::from_secs(1);
 
 const _: () = assert!(PATIENCE.as_millis() + PAUSE_MAX.as_millis() < 1_000);
 const _: () = assert!(PAUSE_MIN.as_millis() <= PAUSE_MAX.as_millis());
+const _: () = assert!(1_000 / PAUSE_MIN.as_millis() + 1_000 / REFRESH_PAUSE.as_millis() <= 10);
 
 /// Keys that a node denies by itself. Each is good for a second at most, and takes some 200 bytes.
 pub(crate) const DENIALS_MAX: usize = 32_768;

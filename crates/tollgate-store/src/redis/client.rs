@@ -124,10 +124,6 @@ impl Pipeline {
         }
         self.0.add_command(command);
     }
-
-    pub(super) fn len(&self) -> usize {
-        self.0.len()
-    }
 }
 
 /// What a server answers to one command: a reply, or an error with its code in front.

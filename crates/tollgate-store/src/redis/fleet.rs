@@ -15,7 +15,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::{Notify, oneshot};
-use tokio::time::timeout;
+use tokio::time::{sleep_until, timeout};
 use tracing::warn;
 
 use super::bounds::{PATIENCE, PATIENCE_CALLS, REFRESH_PAUSE, SENTINEL_PAUSE};
@@ -279,7 +279,7 @@ impl Shared {
                     is_known = false;
                 }
             }
-            tokio::time::sleep(REFRESH_PAUSE).await;
+            sleep_until(clock::moment() + REFRESH_PAUSE).await;
         }
     }
 
@@ -300,14 +300,13 @@ impl Shared {
     /// Sentinels answers us as before, and what it counts is lost.
     async fn watch_master(self: Arc<Self>, sentinels: Arc<Sentinels>) {
         for turn in 0.. {
-            tokio::time::sleep(SENTINEL_PAUSE).await;
-            let Ok(Some(master)) = timeout(self.patience(), sentinels.ask_one(turn)).await else {
-                continue;
-            };
-            if let Some(node) = self.map.load().route(0)
-                && !node.status().is_open()
-                && node.status().address() != master
-            {
+            sleep_until(clock::moment() + SENTINEL_PAUSE).await;
+            let map = self.map.load_full();
+            let Some(node) = map.route(0) else { continue };
+            let master = node.status().address();
+            let moved = timeout(self.patience(), sentinels.is_elsewhere(&master, turn)).await;
+            // One that is unwell is looked for anyway.
+            if moved == Ok(true) && !node.status().is_open() {
                 node.status().suspect();
             }
         }

@@ -27,7 +27,7 @@ use tracing::{info, warn};
 
 use super::bounds::{BATCH_MAX, FLIGHTS_MAX, HOPS_MAX, QUEUE_MAX};
 use super::breaker::Breaker;
-use super::call::{Call, Failure, Job, Pending, Reply};
+use super::call::{Call, Failure, Job, Pending};
 use super::client::{Address, Answered, Connection, Pipeline};
 use super::fleet::Shared;
 use super::meaning::{Meaning, Place};
@@ -297,7 +297,14 @@ impl Server {
         if self.breaker.is_open() {
             self.arrived.drain(..).for_each(|job| self.status.reject(job));
         } else if let Some(oldest) = self.arrived.iter().map(|job| job.deadline).min() {
-            self.waiting.extend(self.arrived.drain(..));
+            for job in self.arrived.drain(..) {
+                // What was sent elsewhere before is older than what waits here.
+                if job.hops > 0 {
+                    self.waiting.push_front(job);
+                } else {
+                    self.waiting.push_back(job);
+                }
+            }
             self.set_alarm(oldest);
         }
     }
@@ -584,10 +591,12 @@ fn verdict_on(answer: Answered, took: Duration, longest: Duration) -> Result<(),
     if took > longest {
         return Err((format!("a probe took {} ms", took.as_millis()), true));
     }
-    match answer {
-        Err(error) if Meaning::of(&error) == Meaning::Unwell => Err((error, true)),
-        Err(error) if Meaning::of(&error) == Meaning::Misplaced => Err((error, false)),
-        Ok(Reply::Nil | Reply::Integer(_) | Reply::Bytes(_) | Reply::List(_)) | Err(_) => Ok(()),
+    let Err(error) = answer else { return Ok(()) };
+    match Meaning::of(&error) {
+        Meaning::Unwell => Err((error, true)),
+        Meaning::Misplaced => Err((error, false)),
+        // Whoever says anything else to a probe is there and would take calls.
+        _ => Ok(()),
     }
 }
 

@@ -29,11 +29,16 @@ impl Sentinels {
         Err(why)
     }
 
-    /// Where one Sentinel says that the master is; each time another one.
-    pub(super) async fn ask_one(&self, turn: usize) -> Option<String> {
-        let sentinel = &self.nodes[turn % self.nodes.len()];
-        let master = ask(sentinel.clone(), self.question()).await?;
-        Some(master.to_string())
+    /// Whether the master is no longer where we think it is. One Sentinel is asked, each time another
+    /// one, and the others only if it says so.
+    pub(super) async fn is_elsewhere(&self, known: &str, turn: usize) -> bool {
+        let sentinel = self.nodes[turn % self.nodes.len()].clone();
+        let told = ask(sentinel, self.question()).await;
+        if told.is_none_or(|address| address.to_string() == known) {
+            return false;
+        }
+        let most_likely = self.candidates().await.into_iter().next();
+        most_likely.is_some_and(|address| address.to_string() != known)
     }
 
     /// Where the master may be, the most likely place first. Waits for no more answers once most

@@ -1,6 +1,8 @@
 //! The fleet against real servers, well and unwell.
 
+use std::env;
 use std::future::Future;
+use std::process::Command;
 use std::sync::LazyLock;
 use std::sync::mpsc;
 use std::time::Duration;
@@ -8,6 +10,7 @@ use std::time::Duration;
 use tollgate_harness::{Cluster, Flavour, Proxy, Sentinel, Server, Setup, eventually, free_port};
 
 use super::*;
+use crate::redis::bounds::{BATCH_MAX, FLIGHTS_MAX, PAUSE_MIN};
 use crate::redis::call::{Failure, Late, Reply};
 use crate::redis::script::Script;
 
@@ -108,6 +111,30 @@ fn a_call_is_answered_on_any_of_them_and_by_any_way() {
 }
 
 #[test]
+fn a_call_is_answered_over_tls_if_the_certificate_is_trusted() {
+    const URL: &str = "TOLLGATE_TEST_URL";
+    if let Ok(url) = env::var(URL) {
+        let fleet = open(&Servers::Single(url), PATIENT);
+        assert_eq!(wait(fleet.send(count(&fleet, "n", 1))), Ok(Reply::Integer(1)));
+        return;
+    }
+    let server = Setup::new(Flavour::Redis).password("secret").tls().start();
+    let authority = &server.certificates().unwrap().authority;
+    let name = "redis::fleet::tests::a_call_is_answered_over_tls_if_the_certificate_is_trusted";
+    // Whom to trust is read from the environment, and that is one's own in another process only.
+    let trusting = Command::new(env::current_exe().unwrap())
+        .args([name, "--exact"])
+        .env("SSL_CERT_FILE", authority)
+        .env(URL, server.url())
+        .output()
+        .unwrap();
+    assert!(trusting.status.success(), "{trusting:?}");
+    let fleet = open_one(&server, BRIEF);
+    until_unwell(&fleet);
+    assert_eq!(server.command(&["GET", "n"]).text(), "1");
+}
+
+#[test]
 fn a_script_that_was_forgotten_is_sent_again_and_runs_once() {
     let server = Server::start(Flavour::Redis);
     let fleet = open_one(&server, PATIENT);
@@ -194,6 +221,25 @@ fn callers_of_a_hung_server_hear_of_the_deadline_and_soon_nothing_is_sent() {
 }
 
 #[test]
+fn everybody_hears_of_the_deadline_when_a_server_hangs_under_load() {
+    let server = Server::start(Flavour::Redis);
+    let fleet = open_one(&server, BRIEF);
+    until_ready(&fleet);
+    server.stop();
+    let pending: Vec<_> = (0..5_000).map(|_| fleet.send(count(&fleet, "n", 1))).collect();
+    let answers: Vec<_> = pending.into_iter().map(wait).collect();
+    let timeouts = answers.iter().filter(|answer| **answer == Err(Failure::Timeout)).count();
+    let not_sent = answers.iter().filter(|answer| **answer == Err(Failure::NotSent)).count();
+    assert_eq!(timeouts + not_sent, 5_000);
+    // What is on its way is bounded, so that most are known not to have run.
+    assert!((1..=FLIGHTS_MAX * BATCH_MAX).contains(&timeouts), "{timeouts}");
+    assert!(!health(&fleet).is_well);
+    server.cont();
+    until_well(&fleet);
+    assert!(server.command(&["GET", "n"]).text().parse::<usize>().unwrap() <= timeouts);
+}
+
+#[test]
 fn replies_that_come_late_or_to_nobody_go_to_the_hook() {
     let server = Server::start(Flavour::Redis);
     let fleet = open_one(&server, BRIEF);
@@ -271,6 +317,39 @@ fn a_server_that_takes_connections_and_says_nothing_is_dialled_now_and_then() {
     until_unwell(&fleet);
     eventually("it was dialled again", || (proxy.dials() >= 3).then_some(()));
     assert!(!health(&fleet).is_well);
+    proxy.heal();
+    until_well(&fleet);
+}
+
+#[test]
+fn a_connection_that_leads_nowhere_is_given_up_for_another() {
+    let server = Server::start(Flavour::Redis);
+    let proxy = Proxy::start(server.address());
+    let fleet = open(&Servers::Single(proxy.url()), BRIEF);
+    until_ready(&fleet);
+    let dials = proxy.dials();
+    proxy.half_open();
+    assert_eq!(wait(fleet.send(count(&fleet, "n", 1))), Err(Failure::Timeout));
+    eventually("it is answered again", || wait(fleet.send(count(&fleet, "n", 1))).ok());
+    assert_eq!(proxy.dials(), dials + 1);
+    assert_eq!(server.command(&["GET", "n"]).text(), "1");
+}
+
+#[test]
+fn a_server_that_refuses_is_dialled_no_more_often_than_is_bounded() {
+    let server = Server::start(Flavour::Redis);
+    let proxy = Proxy::start(server.address());
+    let fleet = open(&Servers::Single(proxy.url()), BRIEF);
+    until_well(&fleet);
+    proxy.refuse();
+    proxy.cut();
+    until_unwell(&fleet);
+    let (before, began) = (proxy.dials(), clock::moment());
+    let dials = eventually("it is dialled again and again", || {
+        Some(proxy.dials() - before).filter(|dials| *dials >= 5)
+    });
+    let took = clock::moment() - began;
+    assert!(took >= PAUSE_MIN * (dials as u32 - 1), "{dials} dials in {took:?}");
     proxy.heal();
     until_well(&fleet);
 }
