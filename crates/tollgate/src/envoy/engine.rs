@@ -1,8 +1,9 @@
 //! Which limits a call is under, what is charged, and what comes of it.
 //!
 //! A call is asked about once. What is done with the answers is a [`Plan`], which borrows nothing, since
-//! they may come later: from Redis they take a round trip. Only what depends on them takes another: units
-//! given back, and in `unless_over` what is counted past a limit, for which nobody waits.
+//! they may come later: from Redis they take a round trip. Only what depends on them takes another:
+//! where nothing or not everything is charged to a call that is over, what is given back and what is
+//! counted past a limit.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -16,7 +17,7 @@ use tollgate_policy::{
     Charging, DescriptorLimit, DescriptorRule, DescriptorSettings, Descriptors, Domain,
 };
 use tollgate_store::{
-    Answers, Asked, Charge, Claim, Enrolled, Mode, OnFailure, Store, Taken, TooManyLimits,
+    Answers, Asked, Charge, Claim, Enrolled, Mode, OnFailure, Store, Taken, TooManyLimits, Waiting,
 };
 
 use super::tell;
@@ -111,23 +112,29 @@ impl Engine {
         let in_force = self.in_force.load();
         let under = self.under(store, &in_force, call);
         let mut values: SmallVec<[Value<'_>; 16]> = SmallVec::new();
-        let plan = Plan::new(&in_force, call, &under, &mut values);
-        if plan.items.is_empty() {
-            return Asked::Ready(plan.tell(store, &[]));
-        }
-        if plan.charging == Charging::Every {
-            let said = plan.take_each(store, &values);
-            return plan.tell_then(store, said);
-        }
-        match plan.take_together(store, &values) {
-            Asked::Ready(answers) => plan.settle(store, &values, &answers),
-            Asked::Waiting(answers) => {
-                let (store, values) = (store.clone(), Kept::new(&values));
-                Asked::later(async move {
-                    let answers = answers.await;
-                    let settled = plan.settle(&store, &values.lent(), &answers);
-                    settled.await
-                })
+        let mut plan = Plan::new(&in_force, call, &under, &mut values);
+        let said = match plan.charging {
+            _ if plan.items.is_empty() => Asked::Ready(Said::new()),
+            Charging::Every => plan.take_each(store, &values),
+            Charging::UnlessOver | Charging::AllOrNothing => {
+                match plan.take_together(store, &values) {
+                    Asked::Ready(answers) => plan.settle(store, &values, &answers),
+                    Asked::Waiting(answers) => {
+                        let (store, values) = (store.clone(), Kept::new(&values));
+                        return Asked::later(async move {
+                            let answers = answers.await;
+                            let said = plan.settle(&store, &values.lent(), &answers);
+                            plan.tell(&store, &said.await)
+                        });
+                    }
+                }
+            }
+        };
+        match said {
+            Asked::Ready(said) => Asked::Ready(plan.tell(store, &said)),
+            Asked::Waiting(said) => {
+                let store = store.clone();
+                Asked::later(async move { plan.tell(&store, &said.await) })
             }
         }
     }
@@ -342,12 +349,19 @@ impl Plan {
         }
         let charges: SmallVec<[Charge<'_>; INLINE]> =
             self.items.iter().map(|item| item.charge_past_the_limit(values)).collect();
+        // Lists of answers are costly to hand around.
+        if let Some(memory) = store.memory() {
+            let mut said = Said::new();
+            memory.take_each(&charges, |taken| said.push(taken));
+            return Asked::Ready(said);
+        }
         store.take_each(&charges).map(|answers| Said::from_slice(answers.taken()))
     }
 
     /// The same one by one, since what one item does may decide about the next.
     #[cold]
     fn take_in_turn(&self, store: &Store, values: &[Value<'_>]) -> Asked<Said> {
+        let mut past = Vec::new();
         let take = |item: &Item| {
             if item.is_credit {
                 return store.credit(&item.charge(values));
@@ -355,11 +369,12 @@ impl Plan {
             let charge = item.charge_past_the_limit(values);
             let taken = store.take_each(&[charge]).map(|answers| answers.taken()[0]);
             if item.is_too_costly() {
-                item.count_past_the_limit(store, values);
+                past.extend(item.count_past_the_limit(store, values));
             }
             taken
         };
-        all(self.items.iter().map(take).collect())
+        let said = self.items.iter().map(take).collect();
+        after(past, all(said))
     }
 
     /// Charges all items, or none if the call is over; but one of several quotas does not stop it,
@@ -380,8 +395,8 @@ impl Plan {
         store.take(&charges)
     }
 
-    /// Does what follows from what was taken together, and tells.
-    fn settle(self, store: &Store, values: &[Value<'_>], answers: &Answers) -> Asked<Response> {
+    /// Does what follows from what was taken together.
+    fn settle(&self, store: &Store, values: &[Value<'_>], answers: &Answers) -> Asked<Said> {
         let mut said = Asked::Ready(Said::from_slice(answers.taken()));
         if self.is_over(answers.taken()) {
             // There is something to give back only if it was the last of the quotas that said no.
@@ -393,12 +408,13 @@ impl Plan {
         } else if self.items.iter().any(|item| item.is_credit) {
             said = self.give_back(store, values, answers.taken());
         }
-        if self.charging == Charging::UnlessOver {
-            let over = self.items.iter().zip(answers.taken());
-            let over = over.filter(|(item, taken)| item.is_over(taken));
-            over.for_each(|(item, _)| item.count_past_the_limit(store, values));
+        if self.charging != Charging::UnlessOver {
+            return said;
         }
-        self.tell_then(store, said)
+        let over = self.items.iter().zip(answers.taken());
+        let over = over.filter(|(item, taken)| item.is_over(taken));
+        let past = over.filter_map(|(item, _)| item.count_past_the_limit(store, values));
+        after(past.collect(), said)
     }
 
     /// Gives back what is to be given back, and says anew what is left there.
@@ -437,18 +453,8 @@ impl Plan {
         !quotas.is_empty() && quotas.len() == self.quotas().count()
     }
 
-    /// Tells when everything is known that there is to tell.
-    fn tell_then(self, store: &Store, said: Asked<Said>) -> Asked<Response> {
-        match said {
-            Asked::Ready(said) => Asked::Ready(self.tell(store, &said)),
-            Asked::Waiting(said) => {
-                let store = store.clone();
-                Asked::later(async move { self.tell(&store, &said.await) })
-            }
-        }
-    }
-
-    fn tell(mut self, store: &Store, said: &[Taken]) -> Response {
+    /// The response; once, since it is made of what is here.
+    fn tell(&mut self, store: &Store, said: &[Taken]) -> Response {
         let is_over = self.is_over(said);
         let statuses = self.statuses(store, said);
         let headers = self.headers.take();
@@ -509,11 +515,12 @@ impl Item {
         Charge { count_denied: self.is_window(), ..self.charge(values) }
     }
 
-    /// Counts what was refused and has not been counted.
+    /// Counts what was refused and has not been counted. It is counted for sure when what is returned
+    /// has been waited for.
     #[cold]
-    fn count_past_the_limit(&self, store: &Store, values: &[Value<'_>]) {
-        if !self.is_window() {
-            return;
+    fn count_past_the_limit(&self, store: &Store, values: &[Value<'_>]) -> Option<Waiting<()>> {
+        if !self.is_window() || self.cost == Cost::PEEK {
+            return None;
         }
         let (cost, most) = (self.cost.units(), self.limit.limit().capacity());
         // What costs more than there ever is takes all there is first, and then some.
@@ -521,8 +528,9 @@ impl Item {
         let charge = |part| Charge { cost: Cost::new(part), ..self.charge_past_the_limit(values) };
         let charges: SmallVec<[Charge<'_>; 2]> =
             parts.into_iter().filter(|part| *part > 0).map(charge).collect();
-        if !charges.is_empty() {
-            drop(store.take_each(&charges));
+        match store.take_each(&charges).map(drop) {
+            Asked::Ready(()) => None,
+            Asked::Waiting(counted) => Some(counted),
         }
     }
 
@@ -599,6 +607,19 @@ fn all(asked: Vec<Asked<Taken>>) -> Asked<Said> {
             said.push(asked.await);
         }
         said
+    })
+}
+
+/// An answer, when something else is done too.
+fn after(others: Vec<Waiting<()>>, said: Asked<Said>) -> Asked<Said> {
+    if others.is_empty() {
+        return said;
+    }
+    Asked::later(async move {
+        for other in others {
+            other.await;
+        }
+        said.await
     })
 }
 

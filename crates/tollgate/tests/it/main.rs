@@ -8,6 +8,8 @@ mod fields;
 mod identity;
 mod limiter;
 mod operator;
+#[cfg(feature = "redis")]
+mod redis;
 
 use std::sync::Arc;
 

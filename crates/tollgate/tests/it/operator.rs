@@ -226,7 +226,7 @@ mod overrides {
         let gate = Gate::new("limits: [{name: slots, per: [user], concurrency: 1}]");
         put(&gate, "slots:anna", "{concurrency: 2}", None).unwrap();
         let mut held: Vec<_> = (0..3).map(|_| gate.check(&ANNA)).collect();
-        let leases: Vec<_> = held.iter_mut().filter_map(|verdict| verdict.take_lease()).collect();
+        let leases: Vec<_> = held.iter_mut().filter_map(tollgate::Verdict::take_lease).collect();
         assert_eq!((leases.len(), gate.left(&ANNA)), (2, vec![0]));
         for lease in leases {
             assert!(gate.limiter.release(lease).wait());
