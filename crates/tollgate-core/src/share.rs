@@ -94,7 +94,10 @@ mod tests {
                 let is_estimate = algorithm == Algorithm::SlidingWindow;
                 let together = share * nodes - if is_estimate { 20 * nodes } else { 0 };
                 assert!(together <= whole, "{algorithm} over {nodes}: {together} of {whole}");
-                assert!(together * 10 >= whole * 8, "{algorithm} over {nodes}: {together} of {whole}");
+                assert!(
+                    together * 10 >= whole * 8,
+                    "{algorithm} over {nodes}: {together} of {whole}"
+                );
             }
         }
     }

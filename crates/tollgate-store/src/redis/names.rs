@@ -15,10 +15,18 @@ pub(crate) struct Names {
     ends: SmallVec<[usize; INLINE]>,
 }
 
+/// Stands for the one value of a key if that is empty. No encoded value holds a bare `%e`.
+const EMPTY: &str = "%e";
+
 impl Names {
     /// Adds the name of the state whose key is shown as `shown`: `limit:value:value`.
     pub(crate) fn push(&mut self, prefix: &str, shown: &str) {
-        let (limit, values) = shown.split_once(':').unwrap_or((shown, ""));
+        let (limit, values) = match shown.split_once(':') {
+            None => (shown, ""),
+            // One value that is empty is not the same as none.
+            Some((limit, "")) => (limit, EMPTY),
+            Some(both) => both,
+        };
         for part in [prefix, ":{", values, "}:", limit] {
             self.text.push_str(part);
         }
