@@ -6,9 +6,11 @@
 
 mod check;
 mod choose;
+mod client;
 mod compare;
 mod completions;
 mod explain;
+mod keys;
 mod man;
 mod output;
 mod policy_file;
@@ -40,6 +42,7 @@ struct Arguments {
 enum Command {
     Serve(serve::Arguments),
     Check(check::Arguments),
+    Keys(keys::Arguments),
     Validate(validate::Arguments),
     Explain(explain::Arguments),
     Schema(schema::Arguments),
@@ -53,6 +56,7 @@ fn main() -> ExitCode {
     let done = match Arguments::parse().command {
         Command::Serve(arguments) => serve::run(&arguments),
         Command::Check(arguments) => check::run(&arguments),
+        Command::Keys(arguments) => keys::run(&arguments),
         Command::Validate(arguments) => validate::run(&arguments),
         Command::Explain(arguments) => explain::run(&arguments),
         Command::Schema(arguments) => schema::run(&arguments),

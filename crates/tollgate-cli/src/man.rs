@@ -1,9 +1,9 @@
 //! `tollgate man`: the manual, from the same definition as the help.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use clap::{Args, CommandFactory};
+use clap::{Args, Command, CommandFactory};
 use clap_mangen::Man;
 
 use crate::output::{self, Failure};
@@ -29,13 +29,17 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     };
     command = command.disable_help_subcommand(true);
     command.build();
-    let pages = command.get_subcommands().cloned().map(Man::new).collect::<Vec<_>>();
-    for man in pages.iter().chain([&Man::new(command)]) {
-        fs::write(folder.join(man.get_filename()), page(man)?).map_err(|error| {
-            Failure::Failed(format!("cannot write pages into {}: {error}", folder.display()))
-        })?;
-    }
-    Ok(())
+    write_pages(&command, folder)
+}
+
+/// Writes the page of a command, and those of the commands it has.
+fn write_pages(command: &Command, folder: &Path) -> Result<(), Failure> {
+    let man = Man::new(command.clone());
+    fs::write(folder.join(man.get_filename()), page(&man)?).map_err(|error| {
+        Failure::Failed(format!("cannot write pages into {}: {error}", folder.display()))
+    })?;
+    let mut inner = command.get_subcommands().filter(|inner| inner.get_name() != "help");
+    inner.try_for_each(|inner| write_pages(inner, folder))
 }
 
 /// A page whose examples stand where readers of manuals look for them. What follows the help is a

@@ -5,8 +5,21 @@ use std::process::Stdio;
 
 use crate::{Folder, command, example, tollgate};
 
-const COMMANDS: [&str; 9] =
-    ["serve", "check", "validate", "explain", "schema", "compare", "choose", "completions", "man"];
+const COMMANDS: [&str; 10] = [
+    "serve",
+    "check",
+    "keys",
+    "validate",
+    "explain",
+    "schema",
+    "compare",
+    "choose",
+    "completions",
+    "man",
+];
+
+/// Commands of commands.
+const INNER: [&str; 4] = ["keys-get", "keys-reset", "keys-list", "keys-override"];
 
 #[test]
 fn every_command_is_in_the_help_and_has_help_with_an_example() {
@@ -74,7 +87,12 @@ fn the_manual_has_a_page_for_each_command_in_a_folder() {
         let text = fs::read_to_string(folder.path(page)).expect("there is such a page");
         check_examples(&text);
     }
-    assert_eq!(fs::read_dir(&folder.0).unwrap().count(), COMMANDS.len() + 1);
+    for name in INNER {
+        let text = fs::read_to_string(folder.path(&format!("tollgate-{name}.1")));
+        assert!(text.is_ok_and(|text| text.contains("\\-\\-token\\-file")), "{name}");
+    }
+    let pages = COMMANDS.len() + INNER.len() + 1;
+    assert_eq!(fs::read_dir(&folder.0).unwrap().count(), pages);
     let run = tollgate(&["man", "--dir", &folder.path("missing")]);
     assert_eq!((run.code, run.stdout.as_str()), (Some(1), ""));
     assert!(run.stderr.starts_with("error: cannot write pages into "), "{}", run.stderr);

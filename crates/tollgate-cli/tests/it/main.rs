@@ -9,6 +9,7 @@ mod envoy;
 mod explain;
 mod general;
 mod hostile;
+mod keys;
 mod nginx;
 mod openapi;
 mod operations;

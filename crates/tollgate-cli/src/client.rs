@@ -1,0 +1,114 @@
+//! Asking a running server over HTTP.
+
+use std::io::{self, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::path::Path;
+use std::time::Duration;
+
+use crate::output::{self, Failure};
+
+/// How long a server may take before we give up on it.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// An answer longer than that is none of ours.
+const ANSWER_BYTES_MAX: u64 = 16 << 20;
+
+/// Where a server is, and what it wants to see.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Server<'a> {
+    /// `http://HOST:PORT`.
+    pub(crate) url: &'a str,
+    pub(crate) token_file: Option<&'a Path>,
+}
+
+/// What it answered.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    /// The status with its words, made fit to be shown.
+    pub(crate) status: String,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Server<'_> {
+    /// Sends one request, such as `POST /v1/check`, and reads its answer.
+    pub(crate) fn ask(&self, request: &str, body: &str) -> Result<Reply, Failure> {
+        let url = self.url;
+        let host = url.strip_prefix("http://").map(|rest| rest.trim_end_matches('/'));
+        let host = host.filter(|host| !host.is_empty() && !host.contains(['/', '@', ' ']));
+        let host = host.ok_or_else(|| {
+            Failure::Usage(format!(
+                "{url:?} is not http://HOST:PORT, such as http://127.0.0.1:8080"
+            ))
+        })?;
+        let mut head = format!(
+            "{request} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\
+             content-type: application/json\r\ncontent-length: {}\r\n",
+            body.len()
+        );
+        if let Some(file) = self.token_file {
+            let token = std::fs::read_to_string(file).map_err(|error| {
+                Failure::Failed(format!("{} cannot be read: {error}", file.display()))
+            })?;
+            let token = token.trim();
+            if token.contains(char::is_control) {
+                return Err(Failure::Failed(format!("{} holds no token", file.display())));
+            }
+            head += &format!("authorization: Bearer {token}\r\n");
+        }
+        let answer = exchange(&with_port(host), &format!("{head}\r\n{body}"))
+            .map_err(|error| Failure::Failed(format!("cannot ask {url}: {error}")))?;
+        let not_http = || Failure::Failed(format!("{url} does not speak HTTP"));
+        let end = answer.windows(4).position(|four| four == b"\r\n\r\n").ok_or_else(not_http)?;
+        let head = String::from_utf8_lossy(&answer[..end]);
+        let line = head.lines().next().unwrap_or_default();
+        let status = line.strip_prefix("HTTP/1.1 ").ok_or_else(not_http)?;
+        Ok(Reply { status: output::visible(status), body: answer[end + 4..].to_vec() })
+    }
+}
+
+/// A host with its port, which is 80 unless written. The colons of an IPv6 address are in brackets.
+fn with_port(host: &str) -> String {
+    let has_port = !host.ends_with(']') && host.contains(':');
+    if has_port { host.to_owned() } else { format!("{host}:80") }
+}
+
+/// Connects to the first address that answers.
+fn connect(host: &str) -> io::Result<TcpStream> {
+    let mut failed = io::Error::from(io::ErrorKind::NotFound);
+    for address in host.to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, PATIENCE) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => failed = error,
+        }
+    }
+    Err(failed)
+}
+
+fn exchange(host: &str, request: &str) -> io::Result<Vec<u8>> {
+    let mut stream = connect(host)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.write_all(request.as_bytes())?;
+    let mut answer = Vec::new();
+    stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer)?;
+    Ok(answer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_without_a_port_is_at_port_80() {
+        for (host, expected) in [
+            ("example.org", "example.org:80"),
+            ("example.org:8080", "example.org:8080"),
+            ("127.0.0.1", "127.0.0.1:80"),
+            ("[::1]", "[::1]:80"),
+            ("[::1]:8080", "[::1]:8080"),
+        ] {
+            assert_eq!(with_port(host), expected);
+            assert!(host.starts_with("example") || expected.to_socket_addrs().is_ok(), "{host}");
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! `tollgate keys`, asking a real server.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::support::server::Server;
+use crate::{Folder, Run, tollgate};
+
+const POLICY: &str = "
+listen:
+  http: 127.0.0.1:0
+  admin: { address: 127.0.0.1:0, token_file: token.txt }
+limits:
+  - { name: api, per: [user], rate: 10/day, algorithm: fixed_window }
+  - { name: slots, per: [job], concurrency: 2 }
+";
+
+/// A server, and the command that asks it.
+struct Asked {
+    server: Server,
+    folder: Folder,
+}
+
+impl Asked {
+    fn new() -> Self {
+        let folder = Folder::new();
+        folder.write("token.txt", "s3cret");
+        let server = Server::start(Path::new(&folder.write("policy.yaml", POLICY)));
+        Self { server, folder }
+    }
+
+    fn keys(&self, arguments: &[&str]) -> Run {
+        let address = format!("http://{}", self.server.address("admin"));
+        let token = self.folder.path("token.txt");
+        let door = ["--server", &address, "--token-file", &token];
+        tollgate(&[&["keys"], arguments, &door].concat())
+    }
+
+    /// What it prints when it works.
+    fn told(&self, arguments: &[&str]) -> String {
+        let run = self.keys(arguments);
+        assert_eq!(run.code, Some(0), "{arguments:?}: {}", run.stderr);
+        run.stdout
+    }
+
+    fn spend(&self, attribute: &str, times: usize) -> Vec<Option<i32>> {
+        let address = format!("http://{}", self.server.address("http"));
+        let check = |_| tollgate(&["check", "--server", &address, attribute]).code;
+        (0..times).map(check).collect()
+    }
+}
+
+#[test]
+fn a_key_is_looked_at_and_reset() {
+    let asked = Asked::new();
+    asked.spend("user=a:b", 3);
+    let told = asked.told(&["get", "api:a%3Ab"]);
+    assert!(told.starts_with("api:a%3Ab\n  10/day: 7 of 10 left, whole again in "), "{told}");
+    let json: Value =
+        serde_json::from_str(&asked.told(&["get", "api:a%3Ab", "--output", "json"])).expect("JSON");
+    assert_eq!(json["limits"][0]["remaining"], 7);
+    assert_eq!(asked.told(&["reset", "api:a%3Ab"]), "api:a%3Ab begins anew\n");
+    assert_eq!(asked.told(&["reset", "api:a%3Ab"]), "api:a%3Ab had consumed nothing\n");
+    assert_eq!(asked.told(&["get", "api:a%3Ab"]), "api:a%3Ab\n  10/day: 10 of 10 left\n");
+    assert_eq!(asked.told(&["get", "slots:x"]), "slots:x\n  at a time: 2 of 2 left\n");
+}
+
+#[test]
+fn the_keys_that_are_denied_most_are_listed() {
+    let asked = Asked::new();
+    asked.spend("user=anna", 12);
+    let told = asked.told(&["list", "--denied"]);
+    let lines: Vec<&str> = told.lines().collect();
+    assert!(lines[0].starts_with("2 denied in the last "), "{told}");
+    assert_eq!(lines[1..], ["         2  api:anna"]);
+}
+
+#[test]
+fn a_key_is_allowed_something_else_for_a_while_and_no_longer() {
+    let asked = Asked::new();
+    asked.spend("user=anna", 10);
+    let told = asked.told(&["override", "api:anna", "--rate", "12/day", "--for", "1h"]);
+    assert!(told.contains("  12/day: 2 of 12 left"), "{told}");
+    assert!(told.contains("override: rate 12/day, until_ms 1"), "{told}");
+    assert_eq!(asked.spend("user=anna", 3), [Some(0), Some(0), Some(3)]);
+    assert!(asked.told(&["list", "--overrides"]).starts_with("api:anna: rate 12/day, until_ms 1"));
+    let told = asked.told(&["override", "api:anna", "--remove"]);
+    assert_eq!(told, "api:anna is allowed what the policy says\n");
+    assert_eq!(asked.told(&["list", "--overrides"]), "");
+    let again = asked.keys(&["override", "api:anna", "--remove"]);
+    assert_eq!(again.code, Some(1));
+    assert!(again.stderr.contains("404 Not Found: api:anna has no override"), "{}", again.stderr);
+}
+
+#[test]
+fn what_the_server_refuses_ends_with_1_and_its_sentence() {
+    let asked = Asked::new();
+    for (arguments, expected) in [
+        (&["get", "none:a"][..], "the policy has no limit \"none\""),
+        (&["reset", "api"], "counts by user, and the key has 0 values"),
+        (&["override", "api:a", "--burst", "5"], "burst means nothing to it"),
+    ] {
+        let run = asked.keys(arguments);
+        assert_eq!(run.code, Some(1), "{arguments:?}: {}", run.stderr);
+        assert!(run.stderr.contains(expected) && run.stdout.is_empty(), "{}", run.stderr);
+    }
+    let address = format!("http://{}", asked.server.address("admin"));
+    let run = tollgate(&["keys", "get", "api:a", "--server", &address]);
+    assert_eq!(run.code, Some(1));
+    assert!(run.stderr.contains("answered 401"), "{}", run.stderr);
+}
+
+#[test]
+fn what_cannot_be_meant_ends_with_2() {
+    for (arguments, expected) in [
+        (&["get", "api:a%3ab"][..], "write api:a%3Ab"),
+        (&["get", "api:%zz"], "is no part of a key"),
+        (&["list"], "--denied"),
+        (&["list", "--denied", "--overrides"], "--overrides"),
+        (&["override", "api:a"], "say what the key is allowed, for example --rate 900/minute"),
+        (&["override", "api:a", "--for", "1h"], "say what the key is allowed"),
+        (&["override", "api:a", "--rate", "5/minuet"], "5/minuet"),
+        (&["override", "api:a", "--rate", "5/day", "--for", "soon"], "soon"),
+        (&["override", "api:a", "--remove", "--rate", "5/day"], "--remove"),
+        (&["get", "api:a", "--server", "localhost"], "is not http://HOST:PORT"),
+    ] {
+        let run = tollgate(&[&["keys"], arguments].concat());
+        assert_eq!(run.code, Some(2), "{arguments:?}: {}", run.stderr);
+        assert!(run.stderr.contains(expected), "{arguments:?}: {}", run.stderr);
+    }
+}
