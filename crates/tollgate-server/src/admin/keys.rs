@@ -7,7 +7,7 @@ use http::{Method, Request, StatusCode};
 use hyper::body::Incoming;
 use serde_json::{Value, json};
 use tollgate::http::json::write_look;
-use tollgate::{Change, KeyBuf, KeyRefused, Limiter, Micros, Mistakes, Override};
+use tollgate::{Change, KeyBuf, KeyError, KeyRefused, Limiter, Micros, Mistakes, Override};
 
 use crate::gate::Gate;
 use crate::http1::{self, Answer};
@@ -33,7 +33,7 @@ pub(super) fn is_asked(path: &str) -> bool {
 pub(super) async fn answer(request: Request<Incoming>, gate: &Gate) -> Answer {
     let subject = match Subject::of(request.uri().path()) {
         Ok(subject) => subject,
-        Err(refusal) => return refusal,
+        Err(error) => return no_key(&error),
     };
     let limiter = &gate.limiter;
     match (subject, request.method()) {
@@ -56,7 +56,7 @@ pub(super) async fn answer(request: Request<Incoming>, gate: &Gate) -> Answer {
 }
 
 impl Subject {
-    fn of(path: &str) -> Result<Self, Answer> {
+    fn of(path: &str) -> Result<Self, KeyError> {
         match (path.strip_prefix("/v1/keys/"), path.strip_prefix("/v1/overrides/")) {
             (Some(key), _) => Ok(Self::Key(read(key)?)),
             (None, Some(key)) => Ok(Self::OverrideOf(read(key)?)),
@@ -66,12 +66,13 @@ impl Subject {
     }
 }
 
-fn read(part: &str) -> Result<KeyBuf, Answer> {
-    let text = String::from_utf8_lossy(&decoded(part)).into_owned();
-    text.parse::<KeyBuf>().map_err(|error| {
-        let sentence = format!("{error}; in a path, each % of a key is written %25");
-        http1::problem(StatusCode::BAD_REQUEST, &sentence)
-    })
+fn read(part: &str) -> Result<KeyBuf, KeyError> {
+    String::from_utf8_lossy(&decoded(part)).parse()
+}
+
+fn no_key(error: &KeyError) -> Answer {
+    let sentence = format!("{error}; in a path, each % of a key is written %25");
+    http1::problem(StatusCode::BAD_REQUEST, &sentence)
 }
 
 /// A part of a path without its escapes. A percent sign that begins none stands for itself: the marks
