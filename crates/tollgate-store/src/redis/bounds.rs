@@ -59,8 +59,9 @@ pub(crate) const DENIALS_MAX: usize = 32_768;
 /// Shares of limits that are kept ready while Redis is away.
 pub(super) const SHARES_MAX: usize = 65_536;
 
-/// How often a node says that it is there.
-pub(super) const HEARTBEAT: Duration = Duration::from_secs(1);
+/// How often a node says that it is there, and hears what changed: an override put elsewhere is in
+/// force within a second.
+pub(super) const HEARTBEAT: Duration = Duration::from_millis(500);
 
 /// After how long a node that is not heard of is counted no longer.
 pub(super) const NODE_GONE: Duration = Duration::from_secs(5);
@@ -70,3 +71,13 @@ pub(super) const HOUSE_KEPT: Duration = Duration::from_secs(30 * 86_400);
 
 /// How long the same refusal is not told again.
 pub(super) const REFUSAL_PAUSE: Duration = Duration::from_secs(60);
+
+/// How often the release of a slot is tried again that Redis did not answer, with [`RELEASE_PAUSE`]
+/// between: for longer than a failover takes. After that the slot's lease must do.
+pub(super) const RELEASE_TRIES: u32 = 100;
+
+/// A few times a second, since Redis is back within one.
+pub(super) const RELEASE_PAUSE: Duration = Duration::from_millis(200);
+
+/// Releases that wait to be tried again, of some 500 bytes each.
+pub(super) const RELEASES_MAX: usize = 16_384;

@@ -7,15 +7,17 @@
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::slice;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Weak};
 use std::time::Duration;
 
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
+use tokio::time::interval;
 use tollgate_core::lua::{self, ANSWER_FIELDS, Answer};
 use tollgate_core::{ChargeId, Cost, Decision, Key, Leasable, Limit, Logged, Timestamp, Value};
 
+use super::bounds::{RELEASE_PAUSE, RELEASE_TRIES, RELEASES_MAX};
 use super::call::{Call, Failure, Late, Pending, Reply};
 use super::denials::Denials;
 use super::fleet::{Fleet, OpenError, Servers};
@@ -68,6 +70,8 @@ pub(super) struct Inner {
     last_id: AtomicU64,
     /// Requests that were settled without Redis.
     settled: AtomicU64,
+    /// Releases that wait to be tried again.
+    releases: AtomicUsize,
     pub(super) house: House,
 }
 
@@ -105,6 +109,16 @@ type Told = SmallVec<[Option<Taken>; INLINE]>;
 
 type Places = SmallVec<[usize; INLINE]>;
 
+/// Something to be given back to a key.
+struct Change {
+    script: Option<&'static Script>,
+    words: Words,
+    slot: u16,
+    key: Fingerprint,
+    /// Whether it is of a log, which knows what was given back before.
+    is_release: bool,
+}
+
 impl RedisStore {
     /// A store at the servers that `settings` name. That they cannot be reached is no error: until
     /// they can, every limit is settled as it says.
@@ -138,6 +152,7 @@ impl RedisStore {
             clock,
             last_id: AtomicU64::new(RandomState::new().hash_one(0u8)),
             settled: AtomicU64::new(0),
+            releases: AtomicUsize::new(0),
         });
         inner.fleet.spawn(house::keep(Arc::downgrade(&inner)));
         Ok(Self(inner))
@@ -253,7 +268,7 @@ impl RedisStore {
         inner.local.reset(&local_key(&[Value::new(name.as_bytes())]));
         let words = ["UNLINK", name].into_iter().collect();
         let slot = inner.fleet.slot(name.as_bytes());
-        inner.change(Call { script: None, words, slot, late: None }, key)
+        inner.change(Change { script: None, words, slot, key, is_release: false })
     }
 
     /// A key as it may be shown, written to the end of `text`.
@@ -535,7 +550,9 @@ impl Inner {
     fn withhold(self: &Arc<Self>, items: &Items, taken: &mut [Taken]) {
         for (place, taken) in taken.iter_mut().enumerate() {
             let Some(receipt) = taken.take_receipt() else { continue };
-            if items.list[place].count_denied {
+            // A log never counts what was denied.
+            let Item { limit, count_denied, .. } = &items.list[place];
+            if *count_denied && matches!(limit.limit, Limit::Counter(_)) {
                 continue;
             }
             match receipt.kept {
@@ -610,23 +627,27 @@ impl Inner {
         self.push_now(&mut words);
         words.push(&back.argument());
         let slot = self.fleet.slot(name);
-        let call = Call { script: Some(&REFUND), words, slot, late: None };
-        self.change(call, items.list[place].key)
+        let (script, key) = (Some(&*REFUND), items.list[place].key);
+        let is_release = matches!(back, lua::Return::GiveBack { .. });
+        self.change(Change { script, words, slot, key, is_release })
     }
 
     /// Gives something back to a key in Redis, whether somebody waits for the answer or not: a call
     /// that nobody waits for is not sent, and whoever releases a slot need not stay to hear of it.
-    fn change(self: &Arc<Self>, call: Call, key: Fingerprint) -> Asked<bool> {
-        let pending = self.fleet.send(call);
+    fn change(self: &Arc<Self>, change: Change) -> Asked<bool> {
+        let pending = self.fleet.send(change.call());
         let (told, answer) = oneshot::channel();
         let inner = Arc::downgrade(self);
         self.fleet.spawn(async move {
-            let is_changed = is_changed(pending.await);
+            let answer = pending.await;
             if let Some(inner) = inner.upgrade() {
-                inner.denials.forget(key, inner.clock.now());
+                inner.denials.forget(change.key, inner.clock.now());
             }
             // Whoever went away does not want to know.
-            let _ = told.send(is_changed);
+            let _ = told.send(is_changed(&answer));
+            if answer.is_err() && change.is_release {
+                release(inner, change).await;
+            }
         });
         Asked::later(async { answer.await.unwrap_or(false) })
     }
@@ -636,6 +657,36 @@ impl Inner {
             words.push_number(self.clock.now().as_micros());
         } else {
             words.push(b"");
+        }
+    }
+}
+
+impl Change {
+    fn call(&self) -> Call {
+        Call { script: self.script, words: self.words.clone(), slot: self.slot, late: None }
+    }
+}
+
+/// Tries again to release what Redis did not answer to, so that it is not held until its lease ends.
+/// Should it have been released before, there is nothing left to release.
+async fn release(store: Weak<Inner>, change: Change) {
+    let mut pauses = interval(RELEASE_PAUSE);
+    // The first of them is over at once.
+    pauses.tick().await;
+    for _ in 0..RELEASE_TRIES {
+        let Some(inner) = store.upgrade() else { return };
+        if inner.releases.fetch_add(1, Ordering::Relaxed) >= RELEASES_MAX {
+            inner.releases.fetch_sub(1, Ordering::Relaxed);
+            return;
+        }
+        drop(inner);
+        pauses.tick().await;
+        let Some(inner) = store.upgrade() else { return };
+        inner.releases.fetch_sub(1, Ordering::Relaxed);
+        let pending = inner.fleet.send(change.call());
+        drop(inner);
+        if pending.await.is_ok() {
+            return;
         }
     }
 }
@@ -673,9 +724,9 @@ fn read(items: &Items, places: &Places, reply: &Reply) -> Option<SmallVec<[Taken
 }
 
 /// Whether something came of a return or a removal.
-fn is_changed(answer: Result<Reply, Failure>) -> bool {
+fn is_changed(answer: &Result<Reply, Failure>) -> bool {
     match answer {
-        Ok(Reply::Integer(changed)) => changed > 0,
+        Ok(Reply::Integer(changed)) => *changed > 0,
         Ok(Reply::List(changed)) => matches!(changed[..], [Reply::Integer(1..)]),
         _ => false,
     }

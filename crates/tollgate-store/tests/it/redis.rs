@@ -2,7 +2,9 @@
 //! cache, and with servers that fail.
 
 mod denials;
+mod faults;
 mod keys;
+mod load;
 mod nodes;
 mod race;
 mod skew;

@@ -235,6 +235,11 @@ impl Order {
         Self { on_failure: OnFailure::Deny, ..self }
     }
 
+    #[cfg(feature = "redis")]
+    pub(crate) fn allowed_on_failure(self) -> Self {
+        Self { on_failure: OnFailure::Allow, ..self }
+    }
+
     pub(crate) fn with_charge<T>(&self, give: impl FnOnce(&Charge<'_>) -> T) -> T {
         give(&self.charge(&[Value::new(&self.key.to_le_bytes())]))
     }
