@@ -158,7 +158,6 @@ fn a_server_does_not_start_with_what_it_cannot_use() {
             "holds no certificate",
         ),
         ("descriptors: ./none/\nlimits: []", "none"),
-        ("store: redis://127.0.0.1:6379\nlimits: []", "memory only"),
     ] {
         let folder = Folder::new();
         folder.write("policy.yaml", policy);

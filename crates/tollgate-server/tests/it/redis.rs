@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::time::Instant;
-use tollgate_harness::{Flavour, Proxy, Server};
+use tollgate_harness::{Flavour, Proxy, Server, free_port};
 use tollgate_server::Door;
 
 use crate::grpc::client::{client, request, stop};
@@ -179,4 +179,24 @@ fn who_waits_for_redis_holds_nobody_else_up() {
     for stream in &mut waiting {
         expect(stream, "+PONG\r\n*7\r\n:");
     }
+}
+
+#[test]
+fn a_server_whose_redis_is_absent_starts_and_settles_each_limit_as_it_says() {
+    let policy = format!(
+        "store: redis://127.0.0.1:{}
+limits:
+  - {{ name: open, per: [open], rate: 1/day, on_store_failure: allow }}
+  - {{ name: shut, per: [shut], rate: 1/day, on_store_failure: deny }}
+  - {{ name: own, per: [own], rate: 1/day, on_store_failure: local }}",
+        free_port()
+    );
+    let running = Running::start(&["http"], &policy);
+    let statuses = |name: &str| {
+        let ask = || running.ask(Door::Http, &format!("GET /v1/check?{name}=1"), "").status;
+        [ask(), ask()]
+    };
+    assert_eq!(statuses("open"), [200, 200]);
+    assert_eq!(statuses("shut"), [503, 503]);
+    assert_eq!(statuses("own"), [200, 429]);
 }
