@@ -25,12 +25,6 @@ struct Questions {
     is_leased: bool,
 }
 
-/// A call of the script. Its last word is no text.
-pub struct ExampleCall {
-    pub words: [String; 5],
-    pub last: Vec<u8>,
-}
-
 /// What came of asking.
 pub struct Done {
     pub decisions: u64,
@@ -75,13 +69,13 @@ impl Load {
         self.0.store.settled() == before
     }
 
-    /// The call that the store makes, with `redis-benchmark`'s mark for a random number.
-    pub fn example_call(&self) -> ExampleCall {
+    /// The script that the store calls, with the argument of its call written into it:
+    /// `redis-benchmark` cannot send one that holds a zero byte.
+    pub fn script_with_argument(&self) -> String {
         let limit = self.0.limits[0].1.limit();
-        let words =
-            ["EVALSHA", self.0.store.script_name(), "1", "tollgate:{__rand_int__}:bench", ""];
-        let last = lua::Charge::new(limit, Cost::ONE, ChargeId(7)).argument();
-        ExampleCall { words: words.map(str::to_owned), last }
+        let argument = lua::Charge::new(limit, Cost::ONE, ChargeId(7)).argument();
+        let escaped: String = argument.iter().map(|byte| format!("\\{byte:03}")).collect();
+        format!("local ARGV = {{ '', '{escaped}' }}\n{}", lua::TAKE)
     }
 
     /// What the first key is called.

@@ -20,7 +20,8 @@ const INTRODUCTION: &str = "\
 One `redis-server` on loopback, and the store in another process with many callers on one thread. Beside it
 `redis-benchmark -P 16` sends the same script to the same server with the same arguments, as quickly as it can: that is as much
 as this server decides. The two take turns within short rounds and medians count. *Redis CPU* is the time the server process
-spends on a core, for each decision. Run it again with
+spends on a core, for each decision. (The argument of the call is written into the script, since `redis-benchmark` cannot send a
+zero byte.) Run it again with
 
 ```sh
 cargo xtask bench redis
@@ -84,7 +85,7 @@ impl Options {
         let three = Load::new(redis, &[wide(), wide(), wide()], KEYS, false);
         let mut spent: [Vec<Spent>; 3] = Default::default();
         for _ in 0..self.rounds {
-            spent[0].push(redis.of_script_alone(&one.example_call(), KEYS, self.round));
+            spent[0].push(redis.of_script_alone(&one.script_with_argument(), KEYS, self.round));
             spent[1].push(redis.spent(|| one.run(CALLERS, self.round)));
             spent[2].push(redis.spent(|| three.run(CALLERS, self.round)));
         }

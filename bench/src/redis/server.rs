@@ -1,14 +1,13 @@
 //! The server that is asked, watched from outside.
 
-use std::io::Write;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use tollgate_bench::report::cpu_nanos;
 use tollgate_core::Limit;
 use tollgate_harness::{Flavour, Reply, Server};
 
-use crate::load::{Done, ExampleCall, Load};
+use crate::load::{Done, Load};
 
 /// A redis-server of the benchmark's own.
 pub struct Redis(Server);
@@ -53,14 +52,18 @@ impl Redis {
     }
 
     /// What the script takes when `redis-benchmark` sends it.
-    pub fn of_script_alone(&self, call: &ExampleCall, keys: u32, round: Duration) -> Spent {
+    pub fn of_script_alone(&self, script: &str, keys: u32, round: Duration) -> Spent {
+        let Reply::Text(sha) = self.0.command(&["SCRIPT", "LOAD", script]) else {
+            panic!("the script is none");
+        };
+        let sha = &String::from_utf8_lossy(&sha.0);
         // The count that fits the round is found by a short try.
-        let tried = self.benchmark(call, keys, 20_000);
+        let tried = self.benchmark(sha, keys, 20_000);
         let count = (tried.per_second * round.as_secs_f64()).max(20_000.0);
-        self.benchmark(call, keys, count as u64)
+        self.benchmark(sha, keys, count as u64)
     }
 
-    fn benchmark(&self, call: &ExampleCall, keys: u32, count: u64) -> Spent {
+    fn benchmark(&self, sha: &str, keys: u32, count: u64) -> Spent {
         let before = (self.cpu_micros(), self.calls());
         let start = Instant::now();
         let mut command = Command::new("redis-benchmark");
@@ -75,12 +78,9 @@ impl Redis {
             "50",
             "-q",
         ]);
-        // The last word comes from its input.
-        command.args(["-n", &count.to_string(), "-r", &keys.to_string(), "-x"]).args(&call.words);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().expect("redis-benchmark comes with redis-tools");
-        child.stdin.take().expect("it is piped").write_all(&call.last).expect("it reads its input");
-        let output = child.wait_with_output().expect("it ends");
+        command.args(["-n", &count.to_string(), "-r", &keys.to_string()]);
+        command.args(["EVALSHA", sha, "1", "tollgate:{__rand_int__}:bench"]);
+        let output = command.output().expect("redis-benchmark comes with redis-tools");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let elapsed = start.elapsed();
         let calls = self.calls() - before.1;
