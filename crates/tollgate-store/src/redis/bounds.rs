@@ -72,6 +72,9 @@ pub(super) const HOUSE_KEPT: Duration = Duration::from_secs(30 * 86_400);
 /// How long the same refusal is not told again.
 pub(super) const REFUSAL_PAUSE: Duration = Duration::from_secs(60);
 
+/// How long a store that starts waits for Redis to tell what all nodes share.
+pub(super) const START_PATIENCE: Duration = Duration::from_millis(500);
+
 /// How often the release of a slot is tried again that Redis did not answer, with [`RELEASE_PAUSE`]
 /// between: for longer than a failover takes. After that the slot's lease must do.
 pub(super) const RELEASE_TRIES: u32 = 100;

@@ -1,11 +1,12 @@
 //! What all nodes share beside the states: who is there, and what secrets are hashed with.
 //!
-//! Every node says once a second that it is there, and hears how many there are: by so many a limit
+//! Every node says twice a second that it is there, and hears how many there are: by so many a limit
 //! is divided while Redis does not answer. It also hears the key that secret values are hashed with.
 //! The first node made it; should Redis lose it, every node offers the one that it knows.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::mpsc::SyncSender;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
 use tokio::time::{Instant, sleep};
@@ -17,6 +18,7 @@ use super::script::Script;
 use super::store::Inner;
 use super::words::Words;
 use super::{checks, names};
+use crate::clock;
 use crate::concealer::Concealer;
 use crate::memory::MemoryStore;
 
@@ -83,7 +85,7 @@ impl House {
     pub(super) fn note(&self, failure: &Failure) {
         let Failure::Refused(error) = failure else { return };
         let kind = error.split(' ').next().unwrap_or_default();
-        let now = Instant::now();
+        let now = clock::moment();
         let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
         let is_told = refused
             .as_ref()
@@ -134,8 +136,9 @@ fn seed_of(text: &[u8]) -> Option<[u64; 2]> {
     Some([half(&text[..16])?, half(&text[16..])?])
 }
 
-/// Says that this node is there, for as long as its store is.
-pub(super) async fn keep(store: Weak<Inner>) {
+/// Says that this node is there, for as long as its store is. Something is sent to `told` when Redis
+/// has answered, or cannot be reached.
+pub(super) async fn keep(store: Weak<Inner>, told: SyncSender<()>) {
     let mut is_checked = false;
     loop {
         let Some(inner) = store.upgrade() else { return };
@@ -144,20 +147,27 @@ pub(super) async fn keep(store: Weak<Inner>) {
         drop(inner);
         let answer = pending.await;
         let Some(inner) = store.upgrade() else { return };
+        // Whoever refuses is there as well, and what it lacks is the more worth telling.
+        let is_there = matches!(answer, Ok(_) | Err(Failure::Refused(_)));
+        if is_there && !is_checked && !inner.is_virtual {
+            inner.fleet.spawn(checks::run(Weak::clone(&store)));
+        }
+        is_checked |= is_there;
+        let is_known = is_there || inner.fleet.health().iter().all(|server| !server.is_well);
         let pause = match answer {
             Ok(reply) => {
                 inner.house.hear(&reply);
-                if !is_checked && !inner.is_virtual {
-                    inner.fleet.spawn(checks::run(Weak::clone(&store)));
-                }
-                is_checked = true;
                 HEARTBEAT
             }
             Err(failure) => {
                 inner.house.note(&failure);
-                HEARTBEAT / 10
+                HEARTBEAT / 5
             }
         };
+        if is_known {
+            // Most often nobody waits any more.
+            let _ = told.try_send(());
+        }
         drop(inner);
         sleep(pause).await;
     }

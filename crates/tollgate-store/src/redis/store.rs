@@ -8,7 +8,7 @@ use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::slice;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, LazyLock, Weak};
+use std::sync::{Arc, LazyLock, Weak, mpsc};
 use std::time::Duration;
 
 use smallvec::SmallVec;
@@ -17,7 +17,7 @@ use tokio::time::interval;
 use tollgate_core::lua::{self, ANSWER_FIELDS, Answer};
 use tollgate_core::{ChargeId, Cost, Decision, Key, Leasable, Limit, Logged, Timestamp, Value};
 
-use super::bounds::{RELEASE_PAUSE, RELEASE_TRIES, RELEASES_MAX};
+use super::bounds::{RELEASE_PAUSE, RELEASE_TRIES, RELEASES_MAX, START_PATIENCE};
 use super::call::{Call, Failure, Late, Pending, Reply};
 use super::denials::Denials;
 use super::fleet::{Fleet, OpenError, Servers};
@@ -121,7 +121,8 @@ struct Change {
 
 impl RedisStore {
     /// A store at the servers that `settings` name. That they cannot be reached is no error: until
-    /// they can, every limit is settled as it says.
+    /// they can, every limit is settled as it says. Blocks for a round trip or two, for half a second
+    /// at most.
     pub fn open(settings: RedisSettings) -> Result<Self, OpenError> {
         Self::with_clock(settings, Clock::system(), false)
     }
@@ -154,7 +155,13 @@ impl RedisStore {
             settled: AtomicU64::new(0),
             releases: AtomicUsize::new(0),
         });
-        inner.fleet.spawn(house::keep(Arc::downgrade(&inner)));
+        let (told, heard) = mpsc::sync_channel(1);
+        inner.fleet.spawn(house::keep(Arc::downgrade(&inner), told));
+        if !is_virtual {
+            // Whoever is asked before Redis has told what secrets are hashed with would count them by
+            // names that nobody else knows. Redis that does not answer is not waited for any longer.
+            let _ = heard.recv_timeout(START_PATIENCE);
+        }
         Ok(Self(inner))
     }
 
@@ -292,238 +299,6 @@ impl RedisStore {
     /// not given back comes back later, by itself.
     pub fn close(&self) -> Asked<()> {
         self.0.leased.return_all()
-    }
-
-    /// Requests that were settled without Redis.
-    settled: AtomicU64,
-    /// Releases that wait to be tried again.
-    releases: AtomicUsize,
-    pub(super) house: House,
-}
-
-/// What is known of one charge of a request until it is settled, and as long as it can be given back.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Item {
-    limit: Enrolled,
-    cost: Cost,
-    mode: lua::Mode,
-    count_denied: bool,
-    on_failure: OnFailure,
-    /// As what its units are taken in advance, if they are.
-    leasable: Option<Leasable>,
-    id: ChargeId,
-    key: Fingerprint,
-}
-
-/// The charges of a request, with their names in Redis.
-#[derive(Debug, Default)]
-pub(crate) struct Items {
-    names: Names,
-    list: SmallVec<[Item; 4]>,
-}
-
-/// Some charges of a request that are decided together.
-enum Part {
-    /// By one call.
-    Called { places: Places, pending: Pending },
-    /// By units that this node holds, or gets for the purpose.
-    Leased { place: usize, asked: Asked<Result<Paid, Failure>> },
-}
-
-/// What was said to each charge, as far as it is known.
-type Told = SmallVec<[Option<Taken>; INLINE]>;
-
-type Places = SmallVec<[usize; INLINE]>;
-
-/// Something to be given back to a key.
-struct Change {
-    script: Option<&'static Script>,
-    words: Words,
-    slot: u16,
-    key: Fingerprint,
-    /// Whether it is of a log, which knows what was given back before.
-    is_release: bool,
-}
-
-impl RedisStore {
-    /// A store at the servers that `settings` name. That they cannot be reached is no error: until
-    /// they can, every limit is settled as it says.
-    pub fn open(settings: RedisSettings) -> Result<Self, OpenError> {
-        Self::with_clock(settings, Clock::system(), false)
-    }
-
-    /// The same with a clock that a test sets, and that the scripts go by.
-    #[doc(hidden)]
-    pub fn open_at(settings: RedisSettings, clock: Clock) -> Result<Self, OpenError> {
-        Self::with_clock(settings, clock, true)
-    }
-
-    fn with_clock(
-        settings: RedisSettings,
-        clock: Clock,
-        is_virtual: bool,
-    ) -> Result<Self, OpenError> {
-        let RedisSettings { servers, timeout, prefix, nodes } = settings;
-        let local = MemoryStore::new(clock.clone()).map_err(OpenError::Memory)?;
-        let fleet = Arc::new(Fleet::open(&servers, timeout, &prefix)?);
-        let inner = Arc::new(Inner {
-            leased: Leased::new(&fleet, clock.clone(), is_virtual, timeout),
-            fleet,
-            house: House::new(&prefix, nodes),
-            prefix,
-            local,
-            shares: Shares::default(),
-            denials: Denials::default(),
-            is_virtual,
-            clock,
-            last_id: AtomicU64::new(RandomState::new().hash_one(0u8) >> 1),
-            settled: AtomicU64::new(0),
-            releases: AtomicUsize::new(0),
-        });
-        inner.fleet.spawn(house::keep(Arc::downgrade(&inner)));
-        Ok(Self(inner))
-    }
-
-    /// Makes a limit known, so that it can be charged. Equal limits are one.
-    pub fn enroll(&self, limit: Limit) -> Result<Enrolled, TooManyLimits> {
-        self.0.local.enroll(limit)
-    }
-
-    /// Takes all of `charges`, or none if one that is enforced is denied.
-    pub fn take(&self, charges: &[Charge<'_>]) -> Asked<Answers> {
-        let inner = &self.0;
-        let asked_at = inner.clock.now();
-        let origin = Arc::new(Origin { items: inner.items(charges) });
-        if let Some(taken) = inner.denied_before(&origin.items, asked_at) {
-            return Asked::Ready(Answers { taken, origin: Some(origin) });
-        }
-        let (mut told, mut parts) = (Told::new(), SmallVec::new());
-        told.resize(charges.len(), None);
-        for part in inner.send_all(&origin) {
-            match part {
-                Part::Leased { place, asked: Asked::Ready(answer) } => {
-                    told[place] = inner.read_leased(&origin.items, place, answer);
-                }
-                part => parts.push(part),
-            }
-        }
-        if parts.is_empty() {
-            return Asked::Ready(inner.settle(origin, told, asked_at));
-        }
-        let inner = Arc::clone(inner);
-        Asked::later(async move {
-            inner.gather(&origin, parts, &mut told).await;
-            inner.settle(origin, told, asked_at)
-        })
-    }
-
-    /// Takes each of `charges` on its own, whatever becomes of the others. They cannot be given back.
-    pub fn take_each(&self, charges: &[Charge<'_>]) -> Asked<Answers> {
-        let each: Vec<_> =
-            charges.iter().map(|charge| self.take(slice::from_ref(charge))).collect();
-        Asked::later(async {
-            let mut all = Answers::default();
-            for asked in each {
-                for mut taken in asked.await.taken {
-                    taken.take_receipt();
-                    all.taken.push(taken);
-                }
-            }
-            all
-        })
-    }
-
-    /// Gives back `cost` units of what a key has consumed; see [`MemoryStore::credit`].
-    pub fn credit(&self, charge: &Charge<'_>) -> Asked<Taken> {
-        let inner = Arc::clone(&self.0);
-        let mut items = inner.items(slice::from_ref(charge));
-        items.list[0].mode = lua::Mode::Credit;
-        inner.denials.forget(items.list[0].key, inner.clock.now());
-        let slot = inner.fleet.slot(items.names.get(0).as_bytes());
-        let origin = Arc::new(Origin { items });
-        let part = inner.send(&origin, slot, SmallVec::from_slice(&[0]));
-        let uncounted = Taken::Uncounted { is_allowed: true };
-        Asked::later(async move {
-            let mut told = Told::from_slice(&[None]);
-            inner.gather(&origin, SmallVec::from_iter([part]), &mut told).await;
-            // What is not given back, since nobody answers, is at least not taken.
-            told[0].unwrap_or(uncounted)
-        })
-    }
-
-    /// Gives back what a charge took and time has not given back already; a slot is released by it.
-    /// False if nothing was left of it, or if Redis does not answer: then a slot comes back when its
-    /// lease ends.
-    pub fn refund(&self, claim: &Claim) -> Asked<bool> {
-        self.0.denials.forget(claim.receipt.key, self.0.clock.now());
-        match (claim.receipt.kept, &claim.origin) {
-            (Kept::Redis, Some((origin, place))) => {
-                self.0.give_back(&origin.items, *place, &claim.receipt)
-            }
-            (Kept::Lease, _) => {
-                self.0.leased.give_back(claim.receipt.key, held(&claim.receipt));
-                Asked::Ready(true)
-            }
-            _ => Asked::Ready(self.0.local.refund(&claim.receipt)),
-        }
-    }
-
-    /// Starts the lease of a held slot anew; false if it has ended or was released, or if Redis does
-    /// not answer.
-    pub fn renew(&self, claim: &Claim) -> Asked<bool> {
-        let Receipt { kept, mark, cost, .. } = claim.receipt;
-        let (Kept::Redis, Some((origin, place))) = (kept, &claim.origin) else {
-            return Asked::Ready(self.0.local.renew(&claim.receipt));
-        };
-        let Limit::Logged(limit) = &origin.items.list[*place].limit.limit else {
-            return Asked::Ready(false);
-        };
-        let renewal = lua::Return::Renew { limit, id: ChargeId(mark), held: cost };
-        self.0.send_back(&origin.items, *place, &renewal)
-    }
-
-    /// Forgets what a key has consumed, here and in Redis; false if nothing was known of it, or if
-    /// Redis does not answer.
-    pub fn reset(&self, key: &Key<'_>) -> Asked<bool> {
-        let inner = &self.0;
-        let mut names = Names::default();
-        names.push(&inner.prefix, &self.key_text(key));
-        let name = names.get(0);
-        let key = inner.known_by(name);
-        inner.leased.forget(key);
-        inner.local.reset(&local_key(&[Value::new(name.as_bytes())]));
-        let words = ["UNLINK", name].into_iter().collect();
-        let slot = inner.fleet.slot(name.as_bytes());
-        inner.change(Change { script: None, words, slot, key, is_release: false })
-    }
-
-    /// A key as it may be shown, written to the end of `text`.
-    pub fn write_key_text(&self, key: &Key<'_>, text: &mut String) {
-        self.0.house.write_key_text(key, &self.0.local, text);
-    }
-
-    /// The same as a text of its own.
-    pub fn key_text(&self, key: &Key<'_>) -> String {
-        let mut text = String::new();
-        self.write_key_text(key, &mut text);
-        text
-    }
-
-    /// This node's time, to tell clients when something will be. Decisions go by that of Redis.
-    pub fn now(&self) -> Timestamp {
-        self.0.clock.now()
-    }
-
-    /// Gives back what this node took in advance and has not spent. To be called at the end: what is
-    /// not given back comes back later, by itself.
-    pub fn close(&self) -> Asked<()> {
-        self.0.leased.return_all()
-    }
-
-    /// What Redis knows the script by that takes charges, to be measured on its own.
-    #[doc(hidden)]
-    pub fn script_name(&self) -> &'static str {
-        &TAKE.sha
     }
 
     /// Requests that were settled without Redis, so far.

@@ -46,7 +46,7 @@ fn slots_of_a_node_that_is_gone_come_back_when_their_lease_ends_and_not_before()
 fn a_slot_whose_lease_is_renewed_is_held_on() {
     for server in every_server() {
         let [one, other] = open_all(&server);
-        let lease = Micros::from_secs(2);
+        let lease = Micros::from_secs(1);
         let slots = limit_over(Algorithm::Concurrency, 1, lease);
         let [here, there] = [&one, &other].map(|it| Order::new(1, it.enroll(slots)));
         let held = one.charge(&here);
@@ -54,7 +54,7 @@ fn a_slot_whose_lease_is_renewed_is_held_on() {
         eventually("it was held for twice its lease", || {
             assert!(one.renew(&held));
             assert!(!other.decide(&there).is_allowed());
-            (one.clock.now().since(held_at) > Micros::from_secs(4)).then_some(())
+            (one.clock.now().since(held_at) > Micros::from_secs(2)).then_some(())
         });
         assert!(one.refund(&held) && other.decide(&there).is_allowed());
     }
