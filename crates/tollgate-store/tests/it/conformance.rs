@@ -11,13 +11,13 @@ use crate::support::{self, Order, Rng, START, is_logged, limit_of, limit_over};
 type Subject = support::Subject<Store>;
 
 /// One of each store, empty.
-fn every_store() -> impl Iterator<Item = Subject> {
+pub(crate) fn every_store() -> impl Iterator<Item = Subject> {
     let places = Places::start();
     (0..places.count()).map(move |place| places.subject(place))
 }
 
 /// An empty store of each kind with each algorithm.
-fn every_algorithm() -> impl Iterator<Item = (Subject, Algorithm)> {
+pub(crate) fn every_algorithm() -> impl Iterator<Item = (Subject, Algorithm)> {
     let places = Places::start();
     (0..places.count() * Algorithm::ALL.len()).map(move |number| {
         (places.subject(number % places.count()), Algorithm::ALL[number / places.count()])
