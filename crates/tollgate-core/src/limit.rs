@@ -11,6 +11,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::bounds::EXACT_MAX;
 use crate::concurrency::Concurrency;
 use crate::fixed_window::{Align, FixedWindow};
 use crate::held::{ChargeId, Holding, Log, LogTransition};
@@ -341,6 +342,20 @@ impl Counter {
         }
     }
 
+    /// What is left of a charge when all but its first `spent` units are given back: time repays those
+    /// first, so that refunding the rest leaves what a charge of `spent` units would have left.
+    pub fn rest(&self, receipt: &Receipt, spent: Cost) -> Receipt {
+        let bucket = match self {
+            Self::TokenBucket(limit) => Some(limit),
+            Self::LeakyBucket(limit) => Some(limit.bucket()),
+            Self::SlidingWindow(_) | Self::FixedWindow(_) => None,
+        };
+        let owed =
+            bucket.map_or(0, |bucket| receipt.debt_before.saturating_add(bucket.price(spent)));
+        let cost = Cost::new(receipt.cost.units().saturating_sub(spent.units()));
+        Receipt { cost, debt_before: owed.min(EXACT_MAX), ..*receipt }
+    }
+
     /// Gives back `cost` units of what was consumed, by somebody who cannot name the charge: no more
     /// than there is, and of a window only what was taken in the one that is open.
     pub fn credit(&self, word: Word, now: Timestamp, cost: Cost) -> Word {
@@ -450,6 +465,13 @@ impl Logged {
     pub fn credit(&self, log: &mut Log, now: Timestamp, cost: Cost) {
         log.apply(self.holding().due(log, now));
         log.give_back_latest(cost.units());
+    }
+
+    /// What this limit says of a log that was written under `from`, which is left as it is: so many
+    /// units as this one allows, held as long as that one holds them.
+    pub fn look(&self, from: &Self, log: &Log, now: Timestamp) -> Decision {
+        let holding = Holding { most: self.holding().most, ..from.holding() };
+        holding.decide(log, now, Cost::PEEK, ChargeId(0)).decision
     }
 
     /// Starts the hold of a charge anew at `now`; false if it has ended or was given back.

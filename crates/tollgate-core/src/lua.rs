@@ -54,6 +54,13 @@ pub const TAKE: &str = script!("take.lua");
 /// started anew, 0 where there was nothing to be done.
 pub const REFUND: &str = script!("refund.lua");
 
+/// Brings one charge to what was really used, and tells what its limit says then.
+///
+/// `KEYS` is the state and the time is as in [`TAKE`], then comes the [`Settlement::argument`]. The
+/// reply has the fields of an [`Answer`] to a peek; none if another algorithm has started afresh there,
+/// which is left alone. A call that may have run must not be sent again: it would charge twice.
+pub const SETTLE: &str = script!("settle.lua");
+
 /// Decides one request, and hands out units ahead of their use.
 ///
 /// `KEYS` is the state and the time is as in [`TAKE`], then comes the [`lease_argument`]. The reply is
@@ -113,7 +120,7 @@ impl<'a> Charge<'a> {
         };
         let count_denied = u64::from(self.count_denied);
         let values = [algorithm(self.limit), self.cost.get(), mode, count_denied];
-        packed(&values, Some(self.id), &self.limit.numbers())
+        packed(&values, &[self.id], &self.limit.numbers())
     }
 }
 
@@ -159,7 +166,7 @@ pub fn lease_argument(limit: &Leasable, call: &LeaseCall) -> Vec<u8> {
     let (spent, returned) = (u64::from(call.spent), u64::from(call.returned));
     let (cost, want) = (call.cost.get(), u64::from(call.want));
     let values = [algorithm(&limit), call.id, spent, returned, cost, want];
-    packed(&values, None, &limit.numbers())
+    packed(&values, &[], &limit.numbers())
 }
 
 /// Reads the reply of [`LEASE`]; `None` if these are no fields of ours.
@@ -225,7 +232,40 @@ impl Return<'_> {
         };
         let [a, b, c, d, e] = limit.numbers();
         let values = [algorithm(&limit), renew, units, at, debt_before];
-        packed(&values, Some(id), &[held.get(), a, b, c, d, e])
+        packed(&values, &[id], &[held.get(), a, b, c, d, e])
+    }
+}
+
+/// A charge, and what was really used, as [`SETTLE`] wants it. The state may be under another quota by
+/// now, and is left under that.
+#[derive(Clone, Copy, Debug)]
+pub struct Settlement<'a> {
+    /// The limit the charge was made under.
+    pub limit: &'a Limit,
+    /// The charge; of a log it says no more than what it cost.
+    pub receipt: &'a Receipt,
+    /// The charge's name in a log.
+    pub id: ChargeId,
+    /// What it really cost.
+    pub cost: Cost,
+    /// Names what is charged beyond the receipt in a log.
+    pub more_id: ChargeId,
+}
+
+impl Settlement<'_> {
+    /// What [`SETTLE`] is told of it.
+    pub fn argument(&self) -> Vec<u8> {
+        let Self { limit, receipt, id, cost, more_id } = *self;
+        let rest = match limit {
+            Limit::Counter(counter) => counter.rest(receipt, cost),
+            Limit::Logged(_) => *receipt,
+        };
+        let more = cost.get().saturating_sub(receipt.cost.get());
+        let back = receipt.cost.get().saturating_sub(cost.get());
+        let at = receipt.at.as_micros();
+        let [a, b, c, d, e] = limit.numbers();
+        let values = [algorithm(limit), back, more, at, rest.debt_before];
+        packed(&values, &[id, more_id], &[receipt.cost.get(), a, b, c, d, e])
     }
 }
 
@@ -264,10 +304,10 @@ pub fn leases_bytes(leases: &[Lease]) -> Vec<u8> {
 
 /// Values in MessagePack, in this order. Names of charges have more digits than the scripts' numbers, so
 /// they go as text.
-fn packed(values: &[u64], id: Option<ChargeId>, more: &[u64]) -> Vec<u8> {
+fn packed(values: &[u64], ids: &[ChargeId], more: &[u64]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(64);
     values.iter().for_each(|&number| push_number(&mut bytes, number));
-    if let Some(id) = id {
+    for id in ids {
         let digits = id.0.to_string();
         bytes.push(0xa0 | digits.len() as u8);
         bytes.extend_from_slice(digits.as_bytes());

@@ -106,6 +106,86 @@ impl Account<'_> {
         }
     }
 
+    /// Brings a charge under `own` to what was really used, and tells what that limit says then;
+    /// nothing if the state is another algorithm's. What is more is entered into a log as `id`, and the
+    /// bytes that it grows by are had from `reserve`.
+    pub(crate) fn settle<'r>(
+        &mut self,
+        own: &Limit,
+        receipt: &Receipt,
+        cost: Cost,
+        id: ChargeId,
+        now: Timestamp,
+        reserve: impl FnOnce(usize) -> Option<Reserved<'r>>,
+    ) -> Result<Option<Decision>, NoRoom> {
+        let mut record = self.slot.record();
+        if record.word == Word::VACANT {
+            record.limit = receipt.limit;
+        }
+        let less = receipt.cost.units().saturating_sub(cost.units());
+        let more = Cost::new(cost.units().saturating_sub(receipt.cost.units()));
+        match (own, self.register.get(record.limit)) {
+            (Limit::Counter(own), Some(Limit::Counter(under)))
+                if Limit::Counter(under).algorithm() == Limit::Counter(*own).algorithm() =>
+            {
+                record.word = if less > 0 {
+                    let Receipt { at, cost: charged, mark: debt_before, .. } = *receipt;
+                    let charged = tollgate_core::Receipt { at, cost: charged, debt_before };
+                    let mut rest = own.rest(&charged, cost);
+                    // What a bucket owed before, in ticks of another quota, says nothing here.
+                    if record.limit != receipt.limit {
+                        rest.debt_before = 0;
+                    }
+                    under.refund(record.word, now, &rest)
+                } else {
+                    under.force(record.word, now, more).word
+                };
+                self.slot.write(record);
+                let word = own.carry_over(&under, record.word, now);
+                Ok(Some(own.decide(word, now, Cost::PEEK).decision))
+            }
+            (Limit::Logged(own), Some(Limit::Logged(under)))
+                if Limit::Logged(under).algorithm() == Limit::Logged(*own).algorithm() =>
+            {
+                let charged = ChargeId(receipt.mark);
+                if less > 0 && LogNumber::of(record.word).is_some() {
+                    let give_back = |log: &mut Log| under.give_back(log, now, charged, less);
+                    self.change_log(&under, record.limit, give_back);
+                }
+                if more != Cost::PEEK {
+                    self.force_log(&under, record.limit, now, more, id, reserve)?;
+                }
+                let number = LogNumber::of(self.slot.record().word);
+                Ok(Some(self.logs.look(number, |log| own.look(&under, log, now))))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Enters a charge whatever is left.
+    fn force_log<'r>(
+        &mut self,
+        logged: &Logged,
+        number: u32,
+        now: Timestamp,
+        cost: Cost,
+        id: ChargeId,
+        reserve: impl FnOnce(usize) -> Option<Reserved<'r>>,
+    ) -> Result<(), NoRoom> {
+        let log_number = LogNumber::of(self.slot.record().word);
+        let (change, growth) = self.logs.look(log_number, |log| {
+            let change = logged.force(log, now, cost, id).change;
+            let grows = change.kept(log) == log.capacity();
+            (change, if grows { self.logs.growth(log_number, log.growth()) } else { 0 })
+        });
+        let _reserved = match growth {
+            0 => None,
+            _ => Some(reserve(growth).ok_or(NoRoom)?),
+        };
+        self.change_log(logged, number, |log| log.apply(change));
+        Ok(())
+    }
+
     /// Gives units back whose charge nobody can name, and decides a peek.
     pub(crate) fn credit_counter(
         &mut self,

@@ -142,7 +142,12 @@ impl Taken {
 
     /// What gives the charge back, if one was made.
     pub fn receipt(&self) -> Option<Receipt> {
-        let receipt = match self {
+        self.open_receipt().filter(|receipt| receipt.cost != Cost::PEEK)
+    }
+
+    /// The same, also of nothing: what was only looked at can be settled, and is charged then.
+    pub fn open_receipt(&self) -> Option<Receipt> {
+        Some(match self {
             Self::Counted(it) => {
                 let tollgate_core::Receipt { at, cost, debt_before } = it.step.receipt;
                 let kept = Kept::Memory;
@@ -150,8 +155,7 @@ impl Taken {
             }
             Self::Decided { receipt, .. } => *receipt,
             Self::Uncounted { .. } => return None,
-        };
-        (receipt.cost != Cost::PEEK).then_some(receipt)
+        })
     }
 
     /// The same, once: from then on this answer has none.
@@ -196,8 +200,8 @@ pub(crate) enum Kept {
 }
 
 impl Receipt {
-    /// Of a request that took nothing.
-    pub(crate) const fn of_nothing(key: Fingerprint) -> Self {
-        Self { key, limit: 0, cost: Cost::PEEK, at: Timestamp::EPOCH, mark: 0, kept: Kept::Memory }
+    /// Of a request that took nothing, under the limit of this number.
+    pub(crate) const fn of_nothing(key: Fingerprint, limit: u32) -> Self {
+        Self { key, limit, cost: Cost::PEEK, at: Timestamp::EPOCH, mark: 0, kept: Kept::Memory }
     }
 }

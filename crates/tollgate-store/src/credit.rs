@@ -28,7 +28,7 @@ impl MemoryStore {
             };
             let Some(index) = index else {
                 let decision = decide_unknown(limit, now, Cost::PEEK);
-                return Taken::Decided { decision, receipt: Receipt::of_nothing(key) };
+                return Taken::Decided { decision, receipt: Receipt::of_nothing(key, *number) };
             };
             if let Some(slot) = self.table.lock_at(index, key) {
                 break slot;
@@ -43,7 +43,7 @@ impl MemoryStore {
             }
             Limit::Logged(logged) => {
                 let decision = account.credit_log(logged, *number, now, charge.cost);
-                Taken::Decided { decision, receipt: Receipt::of_nothing(key) }
+                Taken::Decided { decision, receipt: Receipt::of_nothing(key, *number) }
             }
         }
     }

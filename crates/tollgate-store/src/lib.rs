@@ -40,6 +40,7 @@ mod pages;
 mod pages;
 #[cfg(feature = "redis")]
 pub mod redis;
+mod settle;
 mod siphash;
 pub mod snapshot;
 mod store;

@@ -45,7 +45,7 @@ pub struct MemoryStore {
     max_bytes: usize,
     /// See [`Reserved`].
     reserved: AtomicUsize,
-    next_charge: AtomicU64,
+    pub(crate) next_charge: AtomicU64,
     /// Held while a snapshot is written.
     pub(crate) saving: std::sync::Mutex<()>,
 }
@@ -71,7 +71,7 @@ const BATCH: usize = 32;
 
 /// Where the state of a charge is.
 #[derive(Clone, Copy)]
-enum Place {
+pub(crate) enum Place {
     /// In this slot, unless it has moved since.
     At(usize),
     /// Nowhere: the key is unknown and the request takes nothing.
@@ -335,7 +335,7 @@ impl MemoryStore {
         match limit {
             Limit::Counter(counter) if !account::takes_nothing(limit, charge.cost) => {
                 let decision = account.punish(counter, *number, now, charge.cost);
-                Taken::Decided { decision, receipt: Receipt::of_nothing(key) }
+                Taken::Decided { decision, receipt: Receipt::of_nothing(key, *number) }
             }
             _ => denial,
         }
@@ -542,7 +542,12 @@ impl MemoryStore {
     }
 
     /// A slot for a key that may have none; the table grows or forgets somebody if it must.
-    fn make_room(&self, key: Fingerprint, now: Timestamp, together: &[Fingerprint]) -> Place {
+    pub(crate) fn make_room(
+        &self,
+        key: Fingerprint,
+        now: Timestamp,
+        together: &[Fingerprint],
+    ) -> Place {
         let upkeep = Upkeep { together, ..self.upkeep(now) };
         let mut may_grow = true;
         loop {
@@ -591,7 +596,7 @@ impl MemoryStore {
     }
 
     /// The same, unless this request has had its share of that.
-    fn forget_another_log(
+    pub(crate) fn forget_another_log(
         &self,
         forgotten: &mut usize,
         now: Timestamp,
@@ -641,7 +646,7 @@ impl MemoryStore {
     }
 
     /// The right to take `bytes` more for logs, of what the table does not use, nor is kept for.
-    fn reserve_for_logs(&self, bytes: usize) -> Option<Reserved<'_>> {
+    pub(crate) fn reserve_for_logs(&self, bytes: usize) -> Option<Reserved<'_>> {
         self.reserve(bytes, self.max_bytes / TABLE_SHARE)
     }
 
@@ -664,7 +669,7 @@ impl MemoryStore {
     }
 
     /// The account of a key, if it is known.
-    fn account_of(&self, key: Fingerprint) -> Option<Account<'_>> {
+    pub(crate) fn account_of(&self, key: Fingerprint) -> Option<Account<'_>> {
         loop {
             let index = match self.table.find(key) {
                 Some(index) => index,
@@ -680,7 +685,7 @@ impl MemoryStore {
     }
 
     #[inline]
-    fn account_at(&self, index: usize, key: Fingerprint) -> Option<Account<'_>> {
+    pub(crate) fn account_at(&self, index: usize, key: Fingerprint) -> Option<Account<'_>> {
         let slot = self.table.lock_at(index, key)?;
         Some(Account { slot, logs: &self.logs, register: &self.register })
     }
@@ -711,8 +716,9 @@ fn without_state(place: Place, key: Fingerprint, charge: &Charge<'_>, now: Times
     match place {
         Place::Full => charge.on_failure.uncounted(),
         Place::At(_) | Place::NotNeeded | Place::Unknown => {
-            let decision = account::decide_unknown(&charge.limit.limit, now, charge.cost);
-            Taken::Decided { decision, receipt: Receipt::of_nothing(key) }
+            let Enrolled { limit, number } = charge.limit;
+            let decision = account::decide_unknown(limit, now, charge.cost);
+            Taken::Decided { decision, receipt: Receipt::of_nothing(key, *number) }
         }
     }
 }
@@ -720,10 +726,10 @@ fn without_state(place: Place, key: Fingerprint, charge: &Charge<'_>, now: Times
 /// What is said of an unknown key after another denied the request: it would have been allowed, and
 /// nothing was taken.
 fn untouched(key: Fingerprint, charge: &Charge<'_>, now: Timestamp) -> Taken {
-    let limit = &charge.limit.limit;
+    let Enrolled { limit, number } = charge.limit;
     let outcome = account::decide_unknown(limit, now, charge.cost).outcome;
     let decision = Decision { outcome, ..account::decide_unknown(limit, now, Cost::PEEK) };
-    Taken::Decided { decision, receipt: Receipt::of_nothing(key) }
+    Taken::Decided { decision, receipt: Receipt::of_nothing(key, *number) }
 }
 
 /// Undoes a charge that was taken before another was denied.

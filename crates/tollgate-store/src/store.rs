@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use tollgate_core::{Key, Limit, Timestamp};
+use tollgate_core::{Cost, Key, Limit, Timestamp};
 
 use crate::asked::Asked;
 use crate::charge::{Charge, Receipt, Taken};
@@ -64,6 +64,11 @@ impl Claim {
     /// The charge that `receipt` is of, which was at `place` among those that `origin` came with.
     pub fn new(receipt: Receipt, origin: Option<&Arc<Origin>>, place: usize) -> Self {
         Self { receipt, origin: origin.map(|origin| (Arc::clone(origin), place)) }
+    }
+
+    /// How much was charged.
+    pub fn cost(&self) -> Cost {
+        self.receipt.cost
     }
 }
 
@@ -136,6 +141,21 @@ impl Store {
             Self::Memory(store) => Asked::Ready(store.refund(&claim.receipt)),
             #[cfg(feature = "redis")]
             Self::Redis(store) => store.refund(claim),
+        }
+    }
+
+    /// Brings a charge to what was really used, and tells what its limit says then, as to a peek. What
+    /// was used less is given back, as far as time has not done so already; what was used more is
+    /// charged now, past the end of the limit if need be. Of one claim, call it once.
+    ///
+    /// It is made under the quota that the state is in. If the algorithm has changed since, the state
+    /// started afresh and is left alone; then, and if nobody can tell, the answer is
+    /// [`Taken::Uncounted`].
+    pub fn settle(&self, claim: &Claim, cost: Cost) -> Asked<Taken> {
+        match self {
+            Self::Memory(store) => Asked::Ready(store.settle(&claim.receipt, cost)),
+            #[cfg(feature = "redis")]
+            Self::Redis(store) => store.settle(claim, cost),
         }
     }
 

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use tollgate_core::lua::{self, Answer, Mode, Return};
+use tollgate_core::lua::{self, Answer, Mode, Return, Settlement};
 use tollgate_core::{
     Algorithm, Align, ChargeId, Cost, Counter, Limit, Micros, Quota, Receipt, Word,
 };
@@ -17,6 +17,7 @@ struct Scripts {
     redis: Client,
     take: String,
     refund: String,
+    settle: String,
     charges: u64,
     _server: Server,
 }
@@ -26,7 +27,8 @@ impl Scripts {
         let server = Server::start(flavour);
         let mut redis = server.client();
         let (take, refund) = (redis.load(lua::TAKE), redis.load(lua::REFUND));
-        Self { redis, take, refund, charges: 0, _server: server }
+        let settle = redis.load(lua::SETTLE);
+        Self { redis, take, refund, settle, charges: 0, _server: server }
     }
 
     /// Takes at `now`, which is empty for the server's own clock. Every charge has a name of its own.
@@ -38,6 +40,10 @@ impl Scripts {
 
     fn give_back(&mut self, key: &str, back: &Return<'_>) -> i64 {
         call(&mut self.redis, &self.refund, key, "", &back.argument())[0]
+    }
+
+    fn settle(&mut self, key: &str, settlement: &Settlement<'_>) -> Answer {
+        answer(call(&mut self.redis, &self.settle, key, "", &settlement.argument()))
     }
 
     /// How many single units are admitted at a moment.
@@ -76,6 +82,14 @@ fn by_the_servers_own_clock_whatever_is_done_leaves_no_key_that_never_expires() 
                     assert_eq!(scripts.give_back(&format!("{name}:refund"), &renewal), 1);
                 }
             }
+            for (key, cost) in [("more", 50), ("less", 1)] {
+                let key = format!("{name}:{key}");
+                let receipt = &scripts.take(&key, "", &two).receipt;
+                let (id, cost) = (ChargeId(scripts.charges), Cost::new(cost));
+                let more_id = ChargeId(u64::MAX);
+                let settlement = Settlement { limit: &limit, receipt, id, cost, more_id };
+                scripts.settle(&key, &settlement);
+            }
             scripts.take(&format!("{name}:credit"), "", &two);
             scripts.take(&format!("{name}:credit"), "", &change(Mode::Credit, 1));
             scripts.take(&format!("{name}:force"), "", &change(Mode::Force, 50));
@@ -85,7 +99,7 @@ fn by_the_servers_own_clock_whatever_is_done_leaves_no_key_that_never_expires() 
             scripts.take(&format!("{name}:peek"), "", &change(Mode::Enforce, 0));
         }
         let keys = scripts.redis.command(&["KEYS", "*"]);
-        assert_eq!(keys.list().len(), 6 * 4, "all but what was only looked at");
+        assert_eq!(keys.list().len(), 6 * 6, "all but what was only looked at");
         for key in keys.list() {
             let key = key.bytes();
             let left = scripts.redis.command(&[b"PTTL", key]).integer();

@@ -5,10 +5,10 @@ use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
 use tollgate_core::bounds::LOG_ENTRIES_MAX;
-use tollgate_core::lua::{self, Answer, Charge, Mode, Return};
+use tollgate_core::lua::{self, Answer, Charge, Mode, Return, Settlement};
 use tollgate_core::{
-    Algorithm, Align, ChargeId, Cost, Counter, Entry, Limit, Log, Logged, Micros, Outcome, Quota,
-    Receipt, Timestamp, Word,
+    Algorithm, Align, ChargeId, Cost, Counter, Decision, Entry, Limit, Log, Logged, Micros,
+    Outcome, Quota, Receipt, Timestamp, Word,
 };
 use tollgate_harness::{Client, Flavour, Reply, Server, Text, write_command};
 
@@ -44,7 +44,7 @@ fn the_first_scripts_of_the_format_and_these_decide_by_turns_as_one_of_them_alon
 
 fn compare_traces(flavour: Flavour) {
     let mut twins = Twins::start(flavour);
-    for seed in 0..560 {
+    for seed in 0..640 {
         let mut trace = Trace::new(seed);
         for _ in 0..150 {
             trace.step(&mut twins);
@@ -66,6 +66,8 @@ fn compare_traces(flavour: Flavour) {
         seen.refunds,
         seen.renewals,
         seen.credits,
+        seen.settled_less,
+        seen.settled_more,
         seen.carried_over,
         seen.brought_back,
         seen.keys_twice,
@@ -93,6 +95,9 @@ struct Seen {
     renewals: u64,
     /// Credits that gave something back.
     credits: u64,
+    /// Settlements that gave something back, and that charged more.
+    settled_less: u64,
+    settled_more: u64,
     /// States whose units were converted to another quota.
     carried_over: u64,
     /// Requests that name a key twice.
@@ -165,6 +170,7 @@ impl Trace {
         match self.rng.below(20) {
             0 => self.change(key),
             1..=3 if !self.charged.is_empty() => self.give_back(twins),
+            4 | 5 if !self.charged.is_empty() => self.settle(twins),
             _ => self.take(key, self.now < before, twins),
         }
     }
@@ -236,6 +242,27 @@ impl Trace {
     }
 }
 
+impl Trace {
+    /// Settles a charge to more, less or the same, once.
+    fn settle(&mut self, twins: &mut Twins) {
+        let place = match self.rng.one_in(2) {
+            true => self.charged.len() - 1,
+            false => self.rng.below(self.charged.len() as u64) as usize,
+        };
+        let charged = self.charged.swap_remove(place);
+        let reserved = charged.receipt.cost.units();
+        let cost = match self.rng.below(6) {
+            0 => reserved,
+            1 => 0,
+            2 => u32::MAX,
+            3 | 4 => self.rng.below(u64::from(reserved) + 1) as u32,
+            _ => reserved.saturating_add(self.rng.below(2 * u64::from(reserved) + 2) as u32),
+        };
+        self.charges += 1;
+        twins.settle(&self.names, &charged, Cost::new(cost), ChargeId(self.charges), self.now);
+    }
+}
+
 /// A charge asked for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Order {
@@ -277,6 +304,7 @@ struct Twins {
     _server: Server,
     /// Whose turn it is comes first.
     scripts: VecDeque<Scripts<String>>,
+    settle: String,
     model: Model,
     pipeline: Vec<u8>,
     /// What the commands of the pipeline should be answered.
@@ -292,6 +320,7 @@ impl Twins {
         let mut redis = server.client();
         Self {
             scripts: [Scripts { take: lua::TAKE, refund: lua::REFUND }.load(&mut redis)].into(),
+            settle: redis.load(lua::SETTLE),
             redis,
             _server: server,
             model: Model::default(),
@@ -348,6 +377,26 @@ impl Twins {
         }
         self.expect(&command, Reply::List(vec![Reply::Integer(given)]));
         self.expect_state(&names[key]);
+    }
+
+    fn settle(
+        &mut self,
+        names: &[String],
+        charged: &Charged,
+        cost: Cost,
+        more_id: ChargeId,
+        now: Timestamp,
+    ) {
+        let Charged { key, limit, receipt, id } = charged;
+        let settlement = Settlement { limit, receipt, id: *id, cost, more_id };
+        let now_text = now.as_micros().to_string();
+        let argument = settlement.argument();
+        let command = evalsha(&self.settle, &[&names[*key]], &now_text, &[argument]);
+        let decision = self.model.settle(&names[*key], &settlement, now, &mut self.seen);
+        let answer = decision.map(|decision| fields(&Answer { decision, receipt: NOTHING }));
+        let reply = answer.into_iter().flatten().map(Reply::Integer).collect();
+        self.expect(&command, Reply::List(reply));
+        self.expect_state(&names[*key]);
     }
 
     fn expect_state(&mut self, name: &str) {
@@ -564,6 +613,63 @@ impl Model {
         let after = written_under.refund(before, now, &receipt);
         self.keep_word(name, written_under, after);
         i64::from(after != before)
+    }
+
+    /// What is used less is given back, and what is used more is charged, under the quota that the
+    /// state is in; what is said is said by the limit of the charge.
+    fn settle(
+        &mut self,
+        name: &str,
+        settlement: &Settlement<'_>,
+        now: Timestamp,
+        seen: &mut Seen,
+    ) -> Option<Decision> {
+        let Settlement { limit, receipt, id, cost, more_id } = *settlement;
+        let more = Cost::new(cost.units().saturating_sub(receipt.cost.units()));
+        let gives_back = cost < receipt.cost;
+        match limit {
+            Limit::Counter(own) => {
+                let (under, word) = match self.stored.get(name) {
+                    None => (*own, Word::VACANT),
+                    Some(Stored::Counter(old, word)) if is_alike(old, own) => (*own, *word),
+                    Some(Stored::Counter(old, word)) if algorithm(old) == algorithm(own) => {
+                        (with_period_of(old, own), *word)
+                    }
+                    Some(_) => return None,
+                };
+                let after = if gives_back {
+                    let mut rest = own.rest(receipt, cost);
+                    if !is_alike(&under, own) {
+                        rest.debt_before = 0;
+                    }
+                    under.refund(word, now, &rest)
+                } else {
+                    under.force(word, now, more).word
+                };
+                seen.settled_less += u64::from(gives_back && after != word);
+                seen.settled_more += u64::from(!gives_back && after != word);
+                self.keep_word(name, under, after);
+                let word = own.carry_over(&under, after, now);
+                Some(own.decide(word, now, Cost::PEEK).decision)
+            }
+            Limit::Logged(own) => {
+                let under = match self.stored.get(name) {
+                    None => *own,
+                    Some(_) => self.written_under(name, own)?,
+                };
+                if gives_back {
+                    let units = Cost::new(receipt.cost.units() - cost.units());
+                    let given = self.give_back(name, &under, id, receipt.cost, units, now);
+                    seen.settled_less += u64::from(given > 0);
+                }
+                let log = self.log(name, &under, now);
+                log.apply(under.force(log, now, more, more_id).change);
+                seen.settled_more += u64::from(more != Cost::PEEK);
+                let decision = own.look(&under, log, now);
+                self.keep_log(name);
+                Some(decision)
+            }
+        }
     }
 
     fn give_back(

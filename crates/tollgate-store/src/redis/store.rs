@@ -37,6 +37,10 @@ use crate::store::{Answers, Claim, INLINE, Origin};
 
 pub(super) static TAKE: LazyLock<Script> = LazyLock::new(|| Script::new(lua::TAKE));
 static REFUND: LazyLock<Script> = LazyLock::new(|| Script::new(lua::REFUND));
+static SETTLE: LazyLock<Script> = LazyLock::new(|| Script::new(lua::SETTLE));
+
+/// What is said of a limit that did not answer, to somebody whose request is over.
+const UNKNOWN: Taken = Taken::Uncounted { is_allowed: true };
 
 /// Where a store in Redis is, and how it is used.
 #[derive(Clone, Debug)]
@@ -223,12 +227,11 @@ impl RedisStore {
         let slot = inner.fleet.slot(items.names.get(0).as_bytes());
         let origin = Arc::new(Origin { items });
         let part = inner.send(&origin, slot, SmallVec::from_slice(&[0]));
-        let uncounted = Taken::Uncounted { is_allowed: true };
         Asked::later(async move {
             let mut told = Told::from_slice(&[None]);
             inner.gather(&origin, SmallVec::from_iter([part]), &mut told).await;
             // What is not given back, since nobody answers, is at least not taken.
-            told[0].unwrap_or(uncounted)
+            told[0].unwrap_or(UNKNOWN)
         })
     }
 
@@ -246,6 +249,31 @@ impl RedisStore {
                 Asked::Ready(true)
             }
             _ => Asked::Ready(self.0.local.refund(&claim.receipt)),
+        }
+    }
+
+    /// Brings a charge to what was really used; see [`Store::settle`](crate::Store::settle). Nobody
+    /// knows what became of it if Redis does not answer: it is not sent twice.
+    pub fn settle(&self, claim: &Claim, cost: Cost) -> Asked<Taken> {
+        let inner = &self.0;
+        let Claim { receipt, origin } = claim;
+        let less = receipt.cost.units().saturating_sub(cost.units());
+        match (receipt.kept, origin) {
+            (Kept::Redis, Some((origin, place))) => {
+                inner.send_settlement(origin, *place, receipt, cost)
+            }
+            (Kept::Lease, Some((origin, place))) if cost <= receipt.cost => {
+                let back = Payment::Held { lease: receipt.mark, units: less };
+                inner.leased.give_back(receipt.key, back);
+                inner.look_at_leased(origin, *place)
+            }
+            (Kept::Lease, Some((origin, place))) => {
+                // What the lease paid is paid. What is more may be more than it holds.
+                let paid = Receipt { cost: Cost::PEEK, ..*receipt };
+                let more = Cost::new(cost.units() - receipt.cost.units());
+                inner.send_settlement(origin, *place, &paid, more)
+            }
+            _ => Asked::Ready(inner.local.settle(receipt, cost)),
         }
     }
 
@@ -367,7 +395,7 @@ impl Inner {
                     crate::account::decide_unknown(&item.limit.limit, now, Cost::PEEK)
                 }),
             };
-            Taken::Decided { decision, receipt: Receipt::of_nothing(item.key) }
+            Taken::Decided { decision, receipt: Receipt::of_nothing(item.key, item.limit.number) }
         };
         Some(items.list.iter().zip(&denials).map(told).collect())
     }
@@ -479,11 +507,11 @@ impl Inner {
         let Paid { decision, payment } =
             answer.inspect_err(|failure| self.house.note(failure)).ok()?;
         let Item { key, limit, .. } = items.list[place];
-        let nothing = Receipt::of_nothing(key);
+        let nothing = Receipt { kept: Kept::Lease, ..Receipt::of_nothing(key, limit.number) };
         let receipt = match payment {
             Payment::Nothing => nothing,
             Payment::Held { lease, units } => {
-                Receipt { cost: Cost::new(units), mark: lease, kept: Kept::Lease, ..nothing }
+                Receipt { cost: Cost::new(units), mark: lease, ..nothing }
             }
             Payment::Charged(tollgate_core::Receipt { at, cost, debt_before: mark }) => {
                 Receipt { key, limit: limit.number, cost, at, mark, kept: Kept::Redis }
@@ -567,7 +595,8 @@ impl Inner {
                 let remaining = decision.remaining.saturating_add(receipt.cost.units());
                 let remaining = remaining.min(decision.limit);
                 let decision = Decision { remaining, ..decision };
-                *taken = Taken::Decided { decision, receipt: Receipt::of_nothing(receipt.key) };
+                let receipt = Receipt::of_nothing(receipt.key, receipt.limit);
+                *taken = Taken::Decided { decision, receipt };
             }
         }
     }
@@ -651,6 +680,56 @@ impl Inner {
             }
         });
         Asked::later(async { answer.await.unwrap_or(false) })
+    }
+
+    /// Sends a settlement, which gets there whether somebody waits for the answer or not.
+    fn send_settlement(
+        self: &Arc<Self>,
+        origin: &Arc<Origin>,
+        place: usize,
+        receipt: &Receipt,
+        cost: Cost,
+    ) -> Asked<Taken> {
+        let Items { names, list } = &origin.items;
+        let (name, Item { limit, key, .. }) = (names.get(place).as_bytes(), list[place]);
+        let charged = tollgate_core::Receipt {
+            at: receipt.at,
+            cost: receipt.cost,
+            debt_before: receipt.mark,
+        };
+        let more_id = ChargeId(self.last_id.fetch_add(1, Ordering::Relaxed));
+        let (limit, receipt, id) = (&limit.limit, &charged, ChargeId(receipt.mark));
+        let settlement = lua::Settlement { limit, receipt, id, cost, more_id };
+        let mut words = Words::with_capacity(256);
+        words.push_number(1);
+        words.push(name);
+        self.push_now(&mut words);
+        words.push(&settlement.argument());
+        let slot = self.fleet.slot(name);
+        let pending = self.fleet.send(Call { script: Some(&SETTLE), words, slot, late: None });
+        let (told, answer) = oneshot::channel();
+        let (inner, origin) = (Arc::downgrade(self), Arc::clone(origin));
+        self.fleet.spawn(async move {
+            let reply = pending.await;
+            let Some(inner) = inner.upgrade() else { return };
+            inner.denials.forget(key, inner.clock.now());
+            let reply = reply.inspect_err(|failure| inner.house.note(failure)).ok();
+            let places = SmallVec::from_slice(&[place]);
+            let taken = reply.and_then(|reply| read(&origin.items, &places, &reply)?.pop());
+            // Whoever went away does not want to know.
+            let _ = told.send(taken);
+        });
+        Asked::later(async { answer.await.ok().flatten().unwrap_or(UNKNOWN) })
+    }
+
+    /// What is left of a key whose units are leased.
+    fn look_at_leased(self: &Arc<Self>, origin: &Arc<Origin>, place: usize) -> Asked<Taken> {
+        let Items { names, list } = &origin.items;
+        let Item { key, leasable, .. } = &list[place];
+        let Some(limit) = leasable else { return Asked::Ready(UNKNOWN) };
+        let asked = self.leased.take(*key, names.get(place), limit, Cost::PEEK);
+        let (inner, origin) = (Arc::clone(self), Arc::clone(origin));
+        asked.map(move |answer| inner.read_leased(&origin.items, place, answer).unwrap_or(UNKNOWN))
     }
 
     fn push_now(&self, words: &mut Words) {

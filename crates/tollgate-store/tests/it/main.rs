@@ -8,5 +8,6 @@ mod model;
 mod places;
 #[cfg(feature = "redis")]
 mod redis;
+mod settle;
 mod snapshot;
 mod support;
