@@ -21,6 +21,9 @@ Examples:
 /// Where the level stands if no flag says it.
 const LEVEL: &str = "TOLLGATE_LOG";
 
+/// Where whoever starts several of us may say how many.
+const REPLICAS: &str = "TOLLGATE_REPLICAS";
+
 /// Decide requests over HTTP, gRPC and the Redis protocol
 ///
 /// Without a policy a built-in one is served, in memory and on loopback. Logs go to standard
@@ -58,11 +61,25 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     start_logging(arguments)?;
     let source = arguments.config.clone().map_or(Source::Quickstart, Source::File);
     let failed = |error: StartError| Failure::Failed(error.to_string());
+    let replicas = replicas()?;
     let server = Server::bind(source).map_err(failed)?;
+    if replicas > 1 && !server.shares_states() {
+        tracing::warn!(
+            replicas,
+            "each replica counts for itself, so that together they allow {replicas} times every limit; \
+             let them share a store in Redis: docs/redis.md"
+        );
+    }
     if arguments.config.is_none() {
         output::message(&what_to_try(&server));
     }
     server.run().map_err(failed)
+}
+
+/// How many of us there are, as far as we are told.
+fn replicas() -> Result<u32, Failure> {
+    let Ok(told) = env::var(REPLICAS) else { return Ok(1) };
+    told.parse().map_err(|_| Failure::Usage(format!("{REPLICAS} is {told:?}; it may be a number")))
 }
 
 fn what_to_try(server: &Server) -> String {

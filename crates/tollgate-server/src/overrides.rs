@@ -11,7 +11,7 @@ use tollgate::{KeyBuf, KeyRefused, Override};
 
 use crate::gate::Gate;
 
-/// How often a change is looked for. Nodes hear of changes once a second.
+/// How often a change is looked for. Nodes hear of changes twice a second.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// Why an override was not put.

@@ -89,6 +89,11 @@ impl Server {
         self.open.iter().map(|open| (open.entrance.door, open.address))
     }
 
+    /// Whether other servers with the same policy would count together with this one.
+    pub fn shares_states(&self) -> bool {
+        self.gate.limiter.store().redis().is_some()
+    }
+
     /// Serves until `stop`, then until what was asked by then is answered.
     pub fn run_until(mut self, stop: impl Future<Output = ()>) -> Result<(), StartError> {
         let cannot = |error: io::Error| StartError(format!("cannot start a thread: {error}"));

@@ -15,6 +15,7 @@ mod openapi;
 mod operations;
 mod packaging;
 mod redis_clients;
+mod redis_store;
 mod schema;
 mod support;
 mod validate;

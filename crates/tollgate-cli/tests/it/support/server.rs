@@ -45,7 +45,8 @@ impl Server {
         Self::follow(shell)
     }
 
-    fn follow(mut serve: Command) -> Self {
+    /// The same, however it is to be started.
+    pub(crate) fn follow(mut serve: Command) -> Self {
         serve.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = serve.spawn().expect("the binary runs");
         let stderr = child.stderr.take().expect("it is piped");

@@ -1,0 +1,282 @@
+//! Several nodes and one Redis.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread;
+
+use serde_json::{Value, json};
+use tollgate_harness::{Client, Flavour, Server, Setup};
+
+use super::{Node, has_key, patient, policy, within_a_second};
+use crate::Folder;
+use crate::support::eventually;
+use crate::support::http::{Connection, Response};
+
+#[test]
+fn without_redis_it_is_ready_within_a_second_and_goes_over_to_redis_when_it_comes() {
+    let redis = Server::start(Flavour::Redis);
+    redis.kill();
+    let limits = "  \
+        - { name: open, per: [open], rate: 2/year, on_store_failure: allow }\n  \
+        - { name: shut, per: [shut], rate: 2/year, on_store_failure: deny }\n  \
+        - { name: own, per: [own], rate: 6/year, algorithm: fixed_window }\n\
+        nodes: 2\n";
+    let mut node = Node::spawn(&patient(&redis.url()), limits);
+    within_a_second("it is ready", || {
+        let is_up = node.server.log().iter().any(|line| line.contains("\"admin\""));
+        assert_eq!(node.server.process.has_ended(), None);
+        is_up && node.admin("GET", "/readyz", "").status == 200
+    });
+    assert_eq!(node.statuses("open=a"), [200, 200, 200], "uncounted");
+    assert_eq!(node.statuses("own=a"), [200, 200, 200, 429], "half of the limit");
+    let refused = node.check("shut=a");
+    assert_eq!((refused.status, &refused.json()["allowed"]), (503, &json!(false)));
+    let asked = [
+        ("X-Forwarded-Method", "GET"),
+        ("X-Forwarded-Uri", "/?shut=a"),
+        ("X-Forwarded-Host", "localhost"),
+        ("X-Forwarded-For", "203.0.113.7"),
+    ];
+    // At the HTTP doors a missing attribute is one value, so the limits apply to everybody.
+    let address = node.server.address("http");
+    let refused = crate::support::http::get(address, "/v1/forward-auth", &asked);
+    let problem = refused.json();
+    let kind = problem["type"].as_str().unwrap();
+    assert_eq!(refused.status, 503);
+    assert!(kind.ends_with("#temporary-reduced-capacity"), "{problem}");
+    assert_eq!(problem["code"], "uncounted");
+    redis.restart();
+    node.until_redis_is_there();
+    assert_eq!(node.statuses("own=a"), [200; 6], "and what Redis counts is all of it");
+    assert_eq!(node.statuses("own=a"), [429]);
+    assert!(has_key(&redis, "tollgate:{a}:own"));
+    let told = |what: &str| node.server.log().iter().filter(|line| line.contains(what)).count();
+    assert_eq!((told("redis is unreachable"), told("redis is back")), (1, 1));
+}
+
+#[test]
+fn nodes_together_allow_exactly_the_limit_over_http_and_the_redis_protocol() {
+    const LIMIT: u32 = 300;
+    let limits =
+        format!("  - {{ name: api, per: [user], rate: {LIMIT}/year, algorithm: token_bucket }}\n");
+    for (flavour, count) in [(Flavour::Redis, 3), (Flavour::Valkey, 2)] {
+        let redis = Server::start(flavour);
+        let start = || Node::start(&patient(&redis.url()), &limits);
+        let nodes: Vec<Node> = (0..count).map(|_| start()).collect();
+        let allowed = AtomicU32::new(0);
+        let note = |is_allowed: bool| allowed.fetch_add(u32::from(is_allowed), Ordering::Relaxed);
+        thread::scope(|scope| {
+            for node in &nodes {
+                for _ in 0..2 {
+                    scope.spawn(|| {
+                        let mut connection = Connection::open(node.server.address("http"));
+                        for _ in 0..LIMIT / 2 {
+                            let answer = connection.ask("GET", "/v1/check?user=a", &[], "");
+                            let status = answer.expect("an answer").status;
+                            assert!([200, 429].contains(&status), "{status}");
+                            note(status == 200);
+                        }
+                    });
+                    scope.spawn(|| {
+                        let client = Client::tcp(node.server.address("resp"));
+                        let mut client = client.expect("the door is open");
+                        for _ in 0..LIMIT / 2 {
+                            let answer = client.command(&["TG.CHECK", "user", "a"]);
+                            note(answer.list()[0].integer() == 1);
+                        }
+                    });
+                }
+            }
+        });
+        assert_eq!(allowed.into_inner(), LIMIT, "{count} nodes, {flavour:?}");
+    }
+}
+
+#[test]
+fn nodes_together_allow_exactly_the_limit_to_envoy() {
+    const DESCRIPTORS: &str = "domain: shop\n\
+        descriptors: [{ key: user, rate_limit: { unit: year, requests_per_unit: 7 } }]\n";
+    let redis = Server::start(Flavour::Redis);
+    let start = || {
+        let folder = Folder::new();
+        fs::create_dir(folder.path("envoy")).unwrap();
+        folder.write("envoy/shop.yaml", DESCRIPTORS);
+        let store = patient(&redis.url());
+        let node = Node::spawn_in(folder, &store, "descriptors: ./envoy/\n", |_| {});
+        node.until_redis_is_there();
+        node
+    };
+    let nodes = [start(), start()];
+    let call =
+        json!({"domain": "shop", "descriptors": [{"entries": [{"key": "user", "value": "a"}]}]});
+    let ask = |turn: usize| {
+        let answer = nodes[turn % 2].server.post("http", "/json", &call.to_string());
+        answer.json()["overallCode"].clone()
+    };
+    let codes: Vec<Value> = (0..10).map(ask).collect();
+    assert_eq!(codes.iter().filter(|code| **code == "OK").count(), 7, "{codes:?}");
+}
+
+#[test]
+fn slots_are_released_at_once_by_who_gave_them_and_by_their_lease_when_that_node_is_killed() {
+    let redis = Server::start(Flavour::Redis);
+    let limits =
+        "  - { name: jobs, per: [job], concurrency: 2, lease: 3s, on_store_failure: deny }\n";
+    let start = || Node::start(&patient(&redis.url()), limits);
+    let (mut first, second) = (start(), start());
+    let held = [(); 2].map(|()| first.check("job=a"));
+    assert_eq!((held[0].status, held[1].status, second.check("job=a").status), (200, 200, 429));
+    let lease = |held: &Response| json!({ "lease": held.json()["lease"] }).to_string();
+    // The name of a lease means something only to the node that gave it.
+    assert_eq!(second.server.post("http", "/v1/release", &lease(&held[0])).status, 404);
+    assert_eq!(second.check("job=a").status, 429);
+    assert_eq!(first.server.post("http", "/v1/release", &lease(&held[0])).status, 200);
+    assert_eq!(second.check("job=a").status, 200, "it is back at once, for all nodes");
+    first.server.process.kill();
+    assert_eq!(second.check("job=a").status, 429, "nobody knows yet that the holder is dead");
+    eventually("its lease ends", || (second.check("job=a").status == 200).then_some(()));
+}
+
+#[test]
+fn what_is_overridden_and_reset_through_one_node_holds_on_all_within_a_second() {
+    let redis = Server::start(Flavour::Redis);
+    let limits = "  - { name: api, per: [user], rate: 2/year, algorithm: fixed_window, on_store_failure: deny }\n";
+    let start = || Node::start(&patient(&redis.url()), limits);
+    let (mut first, second) = (start(), start());
+    assert_eq!(second.statuses("user=anna"), [200, 200, 429]);
+    let put = first.admin("PUT", "/v1/overrides/api:anna", r#"{"rate": "4/year"}"#);
+    assert_eq!(put.status, 200, "{put:?}");
+    let limit = |node: &Node| node.check("user=anna&cost=0").json()["limits"][0]["limit"].clone();
+    within_a_second("the other node allows it too", || limit(&second) == 4);
+    assert_eq!(second.statuses("user=anna"), [200, 200, 429], "what was consumed stays consumed");
+    first.stop();
+    let first = first.again();
+    within_a_second("a node that comes later allows it", || limit(&first) == 4);
+    assert_eq!(first.admin("DELETE", "/v1/keys/api:anna", "").json()["was_known"], true);
+    within_a_second("the other node sees that it was reset", || {
+        second.check("user=anna").status == 200
+    });
+    assert_eq!(first.admin("DELETE", "/v1/overrides/api:anna", "").status, 200);
+    within_a_second("the override is gone everywhere", || limit(&second) == 2);
+}
+
+#[test]
+fn a_rolling_restart_under_load_loses_nothing_and_gives_leased_units_back() {
+    const STRICT: u32 = 3_000;
+    const LEASED: u32 = 20_000;
+    let redis = Server::start(Flavour::Redis);
+    let limits = format!(
+        "  - {{ name: strict, per: [strict], rate: {STRICT}/year, algorithm: fixed_window, on_store_failure: deny }}\n  \
+         - {{ name: leased, per: [leased], rate: {LEASED}/year, algorithm: token_bucket, sync: leased, on_store_failure: deny }}\n"
+    );
+    let start = || Node::start(&patient(&redis.url()), &limits);
+    let mut nodes = vec![start(), start(), start()];
+    let addresses = Mutex::new(addresses(&nodes));
+    let is_done = AtomicBool::new(false);
+    let allowed = [AtomicU32::new(0), AtomicU32::new(0)];
+    thread::scope(|scope| {
+        for worker in 0..4 {
+            let (addresses, is_done, allowed) = (&addresses, &is_done, &allowed[worker % 2]);
+            let path = ["/v1/check?strict=1", "/v1/check?leased=1"][worker % 2];
+            scope.spawn(move || ask_one_after_the_other(addresses, path, is_done, allowed));
+        }
+        for place in 0..nodes.len() {
+            let asked_before = allowed[0].load(Ordering::Relaxed);
+            eventually("there is load", || {
+                (allowed[0].load(Ordering::Relaxed) > asked_before + 100).then_some(())
+            });
+            let mut old = std::mem::replace(&mut nodes[place], start());
+            *addresses.lock().unwrap() = self::addresses(&nodes);
+            old.stop();
+        }
+        // Whatever a node held when it ended is to be had from the others.
+        eventually("all is spent", || {
+            let is_spent = |place: usize, limit| allowed[place].load(Ordering::Relaxed) >= limit;
+            (is_spent(0, STRICT) && is_spent(1, LEASED)).then_some(())
+        });
+        is_done.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(allowed.map(AtomicU32::into_inner), [STRICT, LEASED]);
+}
+
+fn addresses(nodes: &[Node]) -> Vec<SocketAddr> {
+    nodes.iter().map(|node| node.server.address("http")).collect()
+}
+
+/// Asks as a balancer does: on a connection until it is told that it closes, then on one to another
+/// node. Only a connection that was never answered may end without a word.
+fn ask_one_after_the_other(
+    addresses: &Mutex<Vec<SocketAddr>>,
+    path: &str,
+    is_done: &AtomicBool,
+    allowed: &AtomicU32,
+) {
+    for turn in 0.. {
+        let address = {
+            let addresses = addresses.lock().expect("nobody panics with it");
+            addresses[turn % addresses.len()]
+        };
+        let Ok(mut connection) = Connection::try_open(address) else { continue };
+        let mut is_in_use = false;
+        for _ in 0..100 {
+            if is_done.load(Ordering::Relaxed) {
+                return;
+            }
+            let answer = match connection.ask("GET", path, &[], "") {
+                Ok(answer) => answer,
+                Err(error) => {
+                    assert!(!is_in_use, "a request was lost: {error}");
+                    break;
+                }
+            };
+            is_in_use = true;
+            assert!([200, 429].contains(&answer.status), "{answer:?}");
+            allowed.fetch_add(u32::from(answer.status == 200), Ordering::Relaxed);
+            if answer.field("connection") == Some("close") {
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_policy_loaded_anew_keeps_what_was_consumed_in_redis() {
+    let redis = Setup::new(Flavour::Valkey).start();
+    let limits = |count: u32| {
+        format!("  - {{ name: api, per: [user], rate: {count}/year, algorithm: token_bucket }}\n")
+    };
+    let store = patient(&redis.url());
+    let nodes = [(); 2].map(|()| Node::start(&store, &limits(5)));
+    assert_eq!(nodes[0].statuses("user=a"), [200, 200, 200, 200, 200, 429]);
+    for node in &nodes {
+        node.folder.write("policy.yaml", policy(&store, &limits(7)));
+        assert_eq!(node.admin("POST", "/v1/reload", "").status, 200);
+    }
+    assert_eq!(nodes[1].statuses("user=a"), [200, 200, 429]);
+    assert_eq!(nodes[0].statuses("user=a"), [429]);
+}
+
+#[test]
+fn replicas_that_each_count_for_themselves_are_warned_of() {
+    let redis = Server::start(Flavour::Redis);
+    for (replicas, store, is_told) in [
+        ("3", "memory".to_owned(), true),
+        ("1", "memory".to_owned(), false),
+        ("3", patient(&redis.url()), false),
+    ] {
+        let node = Node::spawn_in(Folder::new(), &store, "", |serve| {
+            serve.env("TOLLGATE_REPLICAS", replicas);
+        });
+        node.until_redis_is_there();
+        let warnings = node.warnings();
+        let told = warnings.iter().filter(|it| it["replicas"] == 3).count();
+        assert_eq!(told, usize::from(is_told), "{replicas} {store}: {warnings:?}");
+    }
+    let mut serve = crate::command(&["serve"]);
+    serve.env("TOLLGATE_REPLICAS", "many");
+    let run = crate::run(&mut serve, "");
+    assert_eq!(run.code, Some(2), "{}", run.stderr);
+    assert!(run.stderr.contains("TOLLGATE_REPLICAS"), "{}", run.stderr);
+}
