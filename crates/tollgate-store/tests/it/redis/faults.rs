@@ -380,12 +380,17 @@ fn the_master_under_sentinels_is_lost() {
     }
 }
 
-/// Keys that the master at 0 has at first.
+/// Numbers none of whose bytes is a letter, so that they are all written alike.
+const NUMBERS: std::ops::Range<u64> = 128..256;
+
+/// Whether a key is one that the master at 0 has at first.
+fn is_of_the_first(cluster: &Cluster, settings: &RedisSettings, key: u64) -> bool {
+    let bytes = key.to_le_bytes().map(|byte| format!("%{byte:02X}")).concat();
+    cluster.slot(&format!("{}:{{{bytes}}}:limit", settings.prefix)) < 5_461
+}
+
 fn keys_of_the_first(cluster: &Cluster, settings: &RedisSettings) -> [u64; 4] {
-    let mut keys = (0..1_000).filter(|key: &u64| {
-        let bytes = key.to_le_bytes().map(|byte| format!("%{byte:02X}")).concat();
-        cluster.slot(&format!("{}:{{{bytes}}}:limit", settings.prefix)) < 5_461
-    });
+    let mut keys = NUMBERS.filter(|key| is_of_the_first(cluster, settings, *key));
     std::array::from_fn(|_| keys.next().expect("a third of all"))
 }
 
@@ -397,6 +402,46 @@ fn a_master_of_a_cluster_is_lost() {
         let keys = keys_of_the_first(&cluster, &settings);
         let fail = || assert_eq!(cluster.kill_master_of(0), 0);
         endure(settings, keys, Fault { fail, mend: None::<fn()>, most: LOST });
+    }
+}
+
+#[test]
+fn what_other_slots_took_is_given_back_when_one_cannot_be_asked() {
+    let cluster = Cluster::start(Flavour::Redis);
+    let settings = RedisSettings { timeout: TIMEOUT, ..settings(Servers::Cluster(cluster.urls())) };
+    let failing = keys_of_the_first(&cluster, &settings)[0];
+    let is_other = |key: &u64| !is_of_the_first(&cluster, &settings, *key);
+    let others: Vec<u64> = NUMBERS.filter(is_other).take(20).collect();
+    let subject = open(settings);
+    for algorithm in Algorithm::ALL {
+        let limit = subject.enroll(lasting(algorithm, 3));
+        let bad = Order::new(failing, limit).denied_on_failure();
+        let good: Vec<Order> = others.iter().map(|key| Order { key: *key, ..bad }).collect();
+        let left = |order: &Order| {
+            let taken = subject.take_one(&order.costing(0));
+            taken.decision().map(|it| it.remaining)
+        };
+        for order in &good {
+            eventually("Redis counts", || left(order));
+        }
+        cluster.nodes()[0].stop();
+        let mut counted = Vec::new();
+        for order in &good {
+            let taken = subject.take(&[order.costing(2), bad]);
+            assert!(!taken[1].is_allowed(), "{algorithm}");
+            // What took too long on a busy machine may have run, and stays charged.
+            counted.push(taken[0].decision().is_some());
+        }
+        assert!(counted.contains(&true), "{algorithm}");
+        cluster.nodes()[0].cont();
+        for (order, is_counted) in good.iter().zip(counted) {
+            eventually("all of it is back", || {
+                let left = left(order)?;
+                (left == 3 || !is_counted).then_some(())
+            });
+            subject.reset(order.key);
+        }
+        subject.reset(bad.key);
     }
 }
 
