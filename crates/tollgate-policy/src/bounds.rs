@@ -95,6 +95,29 @@ pub const SHARDS_RANGE: std::ops::RangeInclusive<u32> = 2..=256;
 /// Nodes that share limits. Beyond it the share of a node is nothing to speak of.
 pub const NODES_MAX: u32 = 10_000;
 
+/// Routes of an upstream. They are tried one after the other for every request.
+pub const ROUTES_MAX: usize = 1_000;
+
+/// Servers of one route.
+pub const TARGETS_MAX: usize = 1_000;
+
+/// Bytes of the name of a server, as names of hosts are bounded everywhere.
+pub const HOST_BYTES_MAX: usize = 253;
+
+/// What a timeout of the gateway may be. Less than a millisecond is no time to cross a network in; a
+/// longer wait than a day is what `off` is for.
+pub const GATEWAY_TIMEOUT_MICROS_RANGE: std::ops::RangeInclusive<u64> = 1_000..=86_400_000_000;
+
+/// Requests that the gateway holds at a time. Each keeps its connection and its head in memory, so a
+/// million is some gigabytes.
+pub const HELD_MAX: u32 = 1_000_000;
+
+/// Names in the path to a number in a response's JSON.
+pub const JSON_NAMES_MAX: usize = 16;
+
+/// Bytes of that path.
+pub const JSON_PATH_BYTES_MAX: usize = 256;
+
 const _: () = assert!(PER_MAX <= u8::MAX as usize && FIRST_MAX <= u8::MAX as usize);
 const _: () = assert!(*SHARDS_RANGE.end() <= u8::MAX as u32 + 1 && FIRST_MAX < u8::MAX as usize);
 const _: () = assert!(LIMITS_MAX * RATES_MAX < u32::MAX as usize);

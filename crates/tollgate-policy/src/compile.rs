@@ -9,14 +9,17 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
+use smallvec::smallvec;
 use tollgate_core::bounds::LOG_ENTRIES_MAX;
 use tollgate_core::{Algorithm, Align, Limit, Micros, Quota, QuotaError, Value};
 
 use crate::attribute::{AttributeId, Attributes, Facts, is_secret};
 use crate::change::Base;
+use crate::condition::Condition;
 use crate::decode::{Amount, At, CostDraft, Document, HowMuch, Key, LimitDraft, ListDraft};
 use crate::hash::WordMap;
-use crate::index::Index;
+use crate::index::{Index, Set};
+use crate::layer::Layer;
 use crate::mistake::{Report, Source as Text, Span, quoted};
 use crate::request::{Charge, ListEntry};
 use crate::rule::{Asked, CostOf, Details, Per, Rule, Source};
@@ -75,13 +78,24 @@ pub(crate) struct List {
 }
 
 impl List {
-    /// The first entry that a request is on.
-    pub(crate) fn find(&self, facts: &Facts<'_>) -> Option<&ListEntry> {
+    /// The first entry that a request, or what else is asked about, is on.
+    pub(crate) fn find(&self, layer: Layer, facts: &Facts<'_>) -> Option<&ListEntry> {
         if self.index.is_empty() {
             return None;
         }
-        self.index.first(facts).map(|number| &self.entries[number])
+        self.index.first(listed_at(layer), facts).map(|number| &self.entries[number])
     }
+
+    /// How much work that is.
+    pub(crate) fn work(&self, layer: Layer, facts: &Facts<'_>) -> usize {
+        self.index.work(listed_at(layer), facts)
+    }
+}
+
+/// Where the entries of lists that are asked are filed: a WebSocket and its messages are what the
+/// request was that opened it.
+fn listed_at(layer: Layer) -> Layer {
+    if layer == Layer::Connection { layer } else { Layer::Request }
 }
 
 /// The sources a policy is compiled from.
@@ -185,7 +199,8 @@ impl<'c, 't> Compiler<'c, 't> {
             let first = compiled.rules.len();
             self.limit(limit, &mut compiled.rules);
             let rules = first..compiled.rules.len();
-            conditions.extend(rules.clone().map(|_| limit.when.clone()));
+            let set = Set { conditions: limit.when.clone(), layers: smallvec![limit.layer] };
+            conditions.extend(rules.clone().map(|_| set.clone()));
             compiled.rules_of.push(rules);
         }
         compiled.index = Index::new(conditions, self.attributes.len());
@@ -207,7 +222,16 @@ impl<'c, 't> Compiler<'c, 't> {
             ListEntry { place: self.policy.place(draft.span), text }
         });
         let entries = entries.collect();
-        let sets = drafts.into_iter().map(|draft| draft.conditions).collect();
+        let sets = drafts.into_iter().map(|ListDraft { conditions, .. }| {
+            let is_address =
+                |condition: &Condition| &**self.attributes.name(condition.attribute) == "client_ip";
+            let mut layers = smallvec![Layer::Request];
+            if conditions.iter().all(is_address) {
+                layers.push(Layer::Connection);
+            }
+            Set { conditions, layers }
+        });
+        let sets = sets.collect();
         List { entries, index: Index::new(sets, self.attributes.len()) }
     }
 
@@ -236,7 +260,11 @@ impl<'c, 't> Compiler<'c, 't> {
                 is_sharded: limit.shards.is_some(),
                 details: Box::new(Details {
                     place,
+                    layer: limit.layer,
+                    on_denied: limit.on_denied,
                     cost: self.cost(limit),
+                    settle: limit.settle.clone(),
+                    on_exhausted: limit.on_exhausted,
                     shards: shards.clone(),
                     base: Base::of(limit, number, self.attributes),
                 }),

@@ -82,11 +82,17 @@ impl Test {
 }
 
 impl HostPattern {
-    fn stands_for(&self, host: &[u8]) -> bool {
+    pub(crate) fn stands_for(&self, host: &[u8]) -> bool {
         if !self.below {
             return *host == *self.name;
         }
         host.strip_suffix(&*self.name).is_some_and(|rest| rest.len() > 1 && rest.ends_with(b"."))
+    }
+
+    /// Whether it stands for every host that `other` does.
+    pub(crate) fn covers(&self, other: &Self) -> bool {
+        let is_same = self.name == other.name && self.below == other.below;
+        is_same || (self.below && self.stands_for(&other.name))
     }
 
     /// The host as it would be written.

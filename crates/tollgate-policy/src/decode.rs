@@ -4,6 +4,9 @@
 //! and goes on with the next field. What it hands out is complete only if the report is clean.
 
 mod amount;
+mod cost;
+mod gateway;
+mod layer;
 mod limit;
 mod settings;
 mod when;
@@ -20,13 +23,17 @@ use crate::suggest::{closest, distance};
 use crate::yaml::{Kind, Node, Word};
 
 pub(crate) use amount::{Amount, At, By, Key};
-pub(crate) use limit::{CostDraft, HowMuch, LimitDraft};
+pub(crate) use cost::CostDraft;
+pub(crate) use limit::{HowMuch, LimitDraft};
 
 /// Every field of every map of a policy, by the map; the schema names the same ones.
 #[cfg(test)]
-pub(crate) const FIELDS: [(&str, &[&str]); 22] = [
+pub(crate) const FIELDS: [(&str, &[&str]); 27] = [
     ("policy", &POLICY_FIELDS),
     ("listen", &settings::LISTEN_FIELDS),
+    ("route", &gateway::ROUTE_FIELDS),
+    ("route_when", &gateway::ROUTE_WHEN_FIELDS),
+    ("gateway", &gateway::GATEWAY_FIELDS),
     ("listener", &settings::LISTENER_FIELDS),
     ("tls", &settings::TLS_FIELDS),
     ("store", &settings::STORE_FIELDS),
@@ -42,16 +49,19 @@ pub(crate) const FIELDS: [(&str, &[&str]); 22] = [
     ("first", &limit::FIRST_FIELDS),
     ("shards", &limit::SHARDS_FIELDS),
     ("by", &amount::BY_FIELDS),
-    ("cost", &limit::COST_FIELDS),
+    ("cost", &cost::COST_FIELDS),
+    ("reserve", &cost::RESERVE_FIELDS),
+    ("settle", &cost::SETTLE_FIELDS),
     ("test", &when::TEST_FIELDS),
     ("tenants_file", &crate::tenants::FILE_FIELDS),
     ("tenants_key", &crate::tenants::KEY_FIELDS),
     ("override", &crate::tenants::OVERRIDE_FIELDS),
 ];
 
-const POLICY_FIELDS: [&str; 12] = [
+const POLICY_FIELDS: [&str; 13] = [
     "listen",
     "upstream",
+    "gateway",
     "store",
     "nodes",
     "client_ip",

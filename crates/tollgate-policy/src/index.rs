@@ -5,8 +5,9 @@
 //! up by what it carries, and only what is found that way is asked for its other conditions. So a
 //! request costs what the sets it nearly fulfils cost, not what the whole policy does.
 //!
-//! What must stay true: [`Index::find`] finds every set all of whose conditions hold, in the order
-//! in which they were given, and [`Index::holds`] says of exactly those that they do.
+//! What must stay true: [`Index::find`] finds every set of a layer all of whose conditions hold, in the
+//! order in which they were given, and [`Index::holds`] says of exactly those that they do. Sets of
+//! other layers are filed elsewhere and cost nothing.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -17,6 +18,7 @@ use crate::address::{Cidr, masked};
 use crate::attribute::{AttributeId, Facts};
 use crate::condition::{Condition, HostPattern, Test, Word, canonical_host, canonical_method};
 use crate::hash::WordMap;
+use crate::layer::Layer;
 use crate::path::{PathTree, Pattern, without_slash};
 use crate::words::WordFile;
 
@@ -27,9 +29,23 @@ pub(crate) struct Index {
     sets: Vec<Vec<Condition>>,
     /// Of every set what finding it does not prove.
     rest: Vec<SmallVec<[Condition; 1]>>,
+    /// By layer.
+    cabinets: [Cabinet; Layer::ALL.len()],
+}
+
+/// Conditions that must all hold, and the layers where they are asked for.
+#[derive(Clone, Debug)]
+pub(crate) struct Set {
+    pub(crate) conditions: Vec<Condition>,
+    pub(crate) layers: SmallVec<[Layer; 2]>,
+}
+
+/// The sets of one layer.
+#[derive(Clone, Debug, Default)]
+struct Cabinet {
     /// Sets that cannot be filed: they ask for nothing, or only for what is not there.
     unfiled: Vec<u32>,
-    /// By attribute.
+    /// By attribute; none if nothing is filed.
     files: Vec<File>,
 }
 
@@ -55,22 +71,28 @@ struct File {
 pub(crate) type Found = SmallVec<[u32; 32]>;
 
 impl Index {
-    pub(crate) fn new(sets: Vec<Vec<Condition>>, attributes: usize) -> Self {
+    pub(crate) fn new(sets: Vec<Set>, attributes: usize) -> Self {
         let popularity = Popularity::of(&sets);
-        let rarest: Vec<Option<usize>> = sets.iter().map(|set| popularity.rarest(set)).collect();
+        let rarest = |set: &Set| popularity.rarest(&set.conditions);
+        let rarest: Vec<Option<usize>> = sets.iter().map(rarest).collect();
         drop(popularity);
-        let mut index = Self { files: vec![File::default(); attributes], ..Self::default() };
-        for (number, (set, rarest)) in sets.iter().zip(rarest).enumerate() {
-            let has_rest = set.len() > usize::from(rarest.is_some());
+        let mut index = Self::default();
+        for (number, (Set { conditions, layers }, rarest)) in
+            sets.into_iter().zip(rarest).enumerate()
+        {
+            let has_rest = conditions.len() > usize::from(rarest.is_some());
             let number = (number as u32) << 1 | u32::from(has_rest);
-            match rarest {
-                Some(rarest) => index.file(number, &set[rarest]),
-                None => index.unfiled.push(number),
+            for layer in layers {
+                let cabinet = &mut index.cabinets[layer as usize];
+                match rarest {
+                    Some(rarest) => cabinet.file(number, &conditions[rarest], attributes),
+                    None => cabinet.unfiled.push(number),
+                }
             }
-            let rest = set.iter().enumerate().filter(|(number, _)| Some(*number) != rarest);
+            let rest = conditions.iter().enumerate().filter(|(number, _)| Some(*number) != rarest);
             index.rest.push(rest.map(|(_, condition)| condition.clone()).collect());
+            index.sets.push(conditions);
         }
-        index.sets = sets;
         index
     }
 
@@ -82,31 +104,31 @@ impl Index {
         &self.sets[set]
     }
 
-    /// The first set all of whose conditions hold.
-    pub(crate) fn first(&self, facts: &Facts<'_>) -> Option<usize> {
+    /// The first set of a layer all of whose conditions hold.
+    pub(crate) fn first(&self, layer: Layer, facts: &Facts<'_>) -> Option<usize> {
         let mut found = Found::new();
-        self.find(facts, &mut found);
+        self.find(layer, facts, &mut found);
         let holds = found.iter().find(|found| self.holds(**found, facts));
         holds.map(|found| number(*found))
     }
 
     /// How much work a request makes: sets to ask, and steps through the trees of paths.
-    pub(crate) fn work(&self, facts: &Facts<'_>) -> usize {
+    pub(crate) fn work(&self, layer: Layer, facts: &Facts<'_>) -> usize {
         let mut found = Found::new();
-        let steps = self.find(facts, &mut found);
+        let steps = self.find(layer, facts, &mut found);
         found.len() + steps
     }
 
-    /// Finds the sets that may hold, in order, each once; whether one does, [`Index::holds`]
-    /// tells. Answers how many steps through trees of paths it took.
-    pub(crate) fn find(&self, facts: &Facts<'_>, found: &mut Found) -> usize {
+    /// Finds the sets of a layer that may hold, in order, each once; whether one does,
+    /// [`Index::holds`] tells. Answers how many steps through trees of paths it took.
+    pub(crate) fn find(&self, layer: Layer, facts: &Facts<'_>, found: &mut Found) -> usize {
+        let Cabinet { unfiled, files } = &self.cabinets[layer as usize];
         let mut steps = 0;
-        self.unfiled.iter().for_each(|number| found.push(*number));
+        unfiled.iter().for_each(|number| found.push(*number));
         for fact in facts.iter() {
-            let file = &self.files[fact.id.0 as usize];
-            if !file.is_used {
+            let Some(file) = files.get(fact.id.0 as usize).filter(|file| file.is_used) else {
                 continue;
-            }
+            };
             steps += file.look_up(fact.value, found);
             if !file.blocks.is_empty()
                 && let Some(address) = facts.address(fact.id)
@@ -127,8 +149,13 @@ impl Index {
         let has_rest = found & 1 != 0;
         !has_rest || self.rest[number(found)].iter().all(|condition| condition.holds(facts))
     }
+}
 
-    fn file(&mut self, number: u32, condition: &Condition) {
+impl Cabinet {
+    fn file(&mut self, number: u32, condition: &Condition, attributes: usize) {
+        if self.files.is_empty() {
+            self.files = vec![File::default(); attributes];
+        }
         let file = &mut self.files[condition.attribute.0 as usize];
         file.is_used = true;
         match &condition.test {
@@ -231,9 +258,9 @@ enum Thing<'c> {
 }
 
 impl<'c> Popularity<'c> {
-    fn of(sets: &'c [Vec<Condition>]) -> Self {
+    fn of(sets: &'c [Set]) -> Self {
         let mut asked = HashMap::new();
-        for condition in sets.iter().flatten() {
+        for condition in sets.iter().flat_map(|set| &set.conditions) {
             for thing in things(&condition.test) {
                 *asked.entry((condition.attribute, thing)).or_insert(0) += 1;
             }

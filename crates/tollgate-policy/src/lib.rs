@@ -96,6 +96,7 @@ mod decode;
 mod descriptors;
 mod hash;
 mod index;
+mod layer;
 mod lint;
 mod mistake;
 mod named;
@@ -110,21 +111,24 @@ mod settings;
 mod shards;
 mod suggest;
 mod tenants;
+mod upstream;
 mod words;
 mod yaml;
 
 pub use address::{Cidr, CidrError};
 pub use change::Change;
 pub use descriptors::{DescriptorLimit, DescriptorRule, Descriptors, Domain, Unit};
+pub use layer::Layer;
 pub use mistake::{Mistake, Mistakes, Place, Warning, WarningCode};
 pub use named::Named;
 pub use policy::{Caller, ExplainedValue, Explanation, KnownBy, Policy, Standing};
 pub use request::{Admission, Charge, Charges, End, ListEntry, Missing, Request, Scratch, Values};
-pub use rule::{Mode, OnStoreFailure, Per, Rule, Source, SyncMode};
+pub use rule::{Mode, OnDenied, OnExhausted, OnStoreFailure, Per, Rule, Settle, Source, SyncMode};
 pub use schema::schema;
 pub use settings::{
-    Charging, ClientIp, DescriptorSettings, EncodedSlash, HeaderGeneration, Likeness, Listen,
-    Listener, MemoryStore, Paths, RedisServers, RedisStore, ResponseHeaders, Settings, Store,
-    Tenants, Tls, Unknown,
+    Charging, ClientIp, DescriptorSettings, EncodedSlash, ForwardedIn, Gateway, HeaderGeneration,
+    Likeness, Listen, Listener, MemoryStore, Paths, RedisServers, RedisStore, ResponseHeaders,
+    Settings, Store, Tenants, Tls, Unknown,
 };
 pub use shards::Shards;
+pub use upstream::{Route, Target};

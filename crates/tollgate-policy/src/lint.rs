@@ -10,6 +10,7 @@ use crate::bounds::LOG_ENTRIES_WARNED;
 use crate::compile::size_name;
 use crate::condition::{Condition, HIDDEN, Test};
 use crate::decode::{Amount, At, By, CostDraft, Document, HowMuch, Key, LimitDraft};
+use crate::layer::Layer;
 use crate::mistake::{Report, Source, Span, WarningCode, quoted};
 use crate::path::Pattern;
 use crate::rule::{Mode, SyncMode};
@@ -32,7 +33,10 @@ impl Lint<'_, '_> {
             self.no_tenants(limit);
             self.always_denied(limit);
             self.log_grows(limit);
-            self.doors(limit);
+            match limit.layer {
+                Layer::Request => self.doors(limit),
+                Layer::Connection | Layer::Socket | Layer::Message => self.no_gateway(limit),
+            }
             self.client_sets_cost(limit);
             self.tiers(limit);
             self.needs_redis(limit);
@@ -104,8 +108,10 @@ impl Lint<'_, '_> {
     /// section could tell them apart.
     fn no_tenants(&mut self, limit: &LimitDraft) {
         let listen = &self.document.settings.listen;
-        // Forward-auth, a part of the http door, skips limits of requests at work.
-        let is_asked_at_http = limit.algorithm != Algorithm::Concurrency
+        // Forward-auth, a part of the http door, asks about requests, and skips limits of those at
+        // work.
+        let is_asked_at_http = limit.layer == Layer::Request
+            && limit.algorithm != Algorithm::Concurrency
             && (!listen.is_written || listen.http.is_some());
         let faces_clients = is_asked_at_http || listen.gateway.is_some();
         let is_looked_up = |id: &AttributeId| {
@@ -217,6 +223,9 @@ impl Lint<'_, '_> {
             Algorithm::Concurrency => {
                 (WarningCode::SkipsConcurrency, open_doors(listen, "http (forward-auth)"))
             }
+            _ if limit.settle.is_some() => {
+                (WarningCode::OnlyReserves, open_doors(listen, "http (forward-auth)"))
+            }
             _ => return,
         };
         if doors.is_empty() {
@@ -229,12 +238,26 @@ impl Lint<'_, '_> {
             WarningCode::OnlyMeters => format!(
                 "{owner} cannot hold requests at these doors, only say for how long to: {doors}{why}"
             ),
+            WarningCode::OnlyReserves => format!(
+                "{owner} costs what is reserved at these doors, which never see a response: \
+                 {doors}{why}"
+            ),
             _ => format!(
                 "{owner} is skipped at these doors, which never learn when a request ends: \
                  {doors}{why}"
             ),
         };
         self.warn(limit.name.span, code, sentence);
+    }
+
+    fn no_gateway(&mut self, limit: &LimitDraft) {
+        if self.document.settings.listen.gateway.is_none() {
+            let (owner, counted) = (limit.owner(), limit.layer.plural());
+            let sentence = format!(
+                "{owner} counts {counted}, which only the gateway sees, and listen.gateway is not set"
+            );
+            self.warn(limit.name.span, WarningCode::GatewayIdle, sentence);
+        }
     }
 
     fn client_sets_cost(&mut self, limit: &LimitDraft) {

@@ -144,7 +144,8 @@ pub enum WarningCode {
     MisspeltAttribute,
     /// `headers-conflict`: two generations of header fields that use one field name.
     HeadersConflict,
-    /// `gateway-idle`: a gateway without an upstream, or an upstream without a gateway.
+    /// `gateway-idle`: a gateway without an upstream, or without a gateway an upstream or what only a
+    /// gateway does.
     GatewayIdle,
     /// `open-door`: decisions are offered beyond this machine to whoever asks.
     OpenDoor,
@@ -158,13 +159,20 @@ pub enum WarningCode {
     NeedsRedis,
     /// `counts-apart`: there are several nodes, and each counts in its own memory.
     CountsApart,
+    /// `route-never-taken`: a route of the upstream stands behind one that stands for all that it does.
+    RouteNeverTaken,
+    /// `nobody-trusted`: the policy says how proxies tell for whom they ask, and trusts none.
+    NobodyTrusted,
+    /// `only-reserves`: a limit's cost is settled by the response, and there is a door that never sees
+    /// one: there what is reserved is the cost.
+    OnlyReserves,
     /// `metric-ignored`: a descriptor asks for a metric by what callers send.
     MetricIgnored,
 }
 
 impl WarningCode {
     /// All of them.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 20] = [
         Self::VariesAtWill,
         Self::LogGrows,
         Self::AlwaysDenied,
@@ -181,6 +189,9 @@ impl WarningCode {
         Self::NoLimits,
         Self::NeedsRedis,
         Self::CountsApart,
+        Self::RouteNeverTaken,
+        Self::NobodyTrusted,
+        Self::OnlyReserves,
         Self::MetricIgnored,
     ];
 
@@ -203,6 +214,9 @@ impl WarningCode {
             Self::NoLimits => "no-limits",
             Self::NeedsRedis => "needs-redis",
             Self::CountsApart => "counts-apart",
+            Self::RouteNeverTaken => "route-never-taken",
+            Self::NobodyTrusted => "nobody-trusted",
+            Self::OnlyReserves => "only-reserves",
             Self::MetricIgnored => "metric-ignored",
         }
     }

@@ -118,7 +118,20 @@ impl Pattern {
         self.forms().any(|form| form.stands_for(&segments))
     }
 
+    /// Whether the pattern stands for every path that `other` does; no may also mean that this is
+    /// hard to tell.
+    pub(crate) fn covers(&self, other: &Self) -> bool {
+        let segments: Vec<&Segment> = other.segments.iter().collect();
+        self.is_made_of(&segments, Segment::covers)
+    }
+
     fn stands_for(&self, segments: &[&[u8]]) -> bool {
+        self.is_made_of(segments, Segment::stands_for)
+    }
+
+    /// Whether `segments` can be dealt out to those of the pattern in order, as `fits` says: one to
+    /// each, and any number to `**`.
+    fn is_made_of<T: Copy>(&self, segments: &[T], fits: impl Fn(&Segment, T) -> bool) -> bool {
         let (mut place, mut at) = (0, 0);
         // Where the last `**` was, and how much it has swallowed. Only the last one ever needs to
         // swallow more: what an earlier one left over is left over for the later one as well.
@@ -130,7 +143,7 @@ impl Pattern {
                     place += 1;
                     continue;
                 }
-                Some(segment) if segment.stands_for(segments[at]) => {
+                Some(segment) if fits(segment, segments[at]) => {
                     place += 1;
                     at += 1;
                     continue;
@@ -175,6 +188,16 @@ impl Segment {
             );
         }
         Ok(Self::Literal(text.as_bytes().into()))
+    }
+
+    /// Whether it stands for whatever `other` stands for.
+    fn covers(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Any, _) | (Self::One, Self::One) => true,
+            (Self::One, Self::Literal(word)) => !word.is_empty(),
+            (Self::Literal(one), Self::Literal(other)) => one == other,
+            (Self::One | Self::Literal(_), _) => false,
+        }
     }
 
     fn stands_for(&self, segment: &[u8]) -> bool {

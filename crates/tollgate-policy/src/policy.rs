@@ -12,6 +12,7 @@ use crate::compile::{Changed, Compiled, Compiler};
 use crate::condition::HIDDEN;
 use crate::decode::{Decoder, Document, TenantsDraft};
 use crate::index::{self, Found};
+use crate::layer::Layer;
 use crate::lint::Lint;
 use crate::mistake::{Mistakes, Report, Source, Span, Warning, quoted};
 use crate::request::{Admission, Charge, Charges, Request, Scratch, Values};
@@ -19,6 +20,7 @@ use crate::rule::{Asked, CostOf, Mode, Per, Rule};
 use crate::settings::Settings;
 use crate::shards::Shards;
 use crate::tenants::{self, Tenancy, TenantTable};
+use crate::upstream::Route;
 use crate::yaml;
 
 /// Everything a policy file says, checked, and indexed for matching.
@@ -138,6 +140,12 @@ impl Policy {
         self.attributes.names().map(|name| &**name)
     }
 
+    /// Where the gateway sends a request to `host` that asks for `path`: the first route that stands
+    /// for both. The path is in the form that conditions see, the host as it was sent.
+    pub fn route(&self, host: &str, path: &str) -> Option<&Route> {
+        self.settings.upstream.iter().find(|route| route.stands_for(host, path))
+    }
+
     /// How many keys the tenants file holds.
     pub fn tenant_keys(&self) -> usize {
         self.tenants.as_ref().map_or(0, |lookup| lookup.table.len())
@@ -154,17 +162,16 @@ impl Policy {
     ) -> Admission<'p, 'r> {
         let mut facts = Facts::default();
         let owner = self.learn(request, &mut facts);
-        if let Some(entry) = self.compiled.deny.find(&facts) {
+        if let Some(entry) = self.compiled.deny.find(request.layer, &facts) {
             return Admission::Blocked(entry);
         }
-        if let Some(entry) = self.compiled.exempt.find(&facts) {
+        if let Some(entry) = self.compiled.exempt.find(request.layer, &facts) {
             return Admission::Exempt(entry);
         }
         if owner.is_refused {
             return Admission::UnknownKey;
         }
-        let address = self.counted_address(&facts, &mut scratch.text);
-        let asked = Asked { facts: &facts, missing: request.missing, end: request.end, address };
+        let asked = self.asked(request, &facts, &mut scratch.text);
         // Charges are put where they will stay: moving them costs as much as finding them.
         let mut admission = Admission::Charges(Charges::new());
         if let Admission::Charges(charges) = &mut admission
@@ -187,7 +194,7 @@ impl Policy {
     ) -> Result<(), &'p Rule> {
         let Compiled { index, rules, .. } = &self.compiled;
         let mut found = Found::new();
-        index.find(asked.facts, &mut found);
+        index.find(asked.layer, asked.facts, &mut found);
         for &found in &found {
             let rule_index = index::number(found);
             let rule = &rules[rule_index];
@@ -225,9 +232,8 @@ impl Policy {
         let mut text = CountedText::EMPTY;
         let mut facts = Facts::default();
         let owner = self.learn(request, &mut facts);
-        let overall = self.why_none(&facts, &owner);
-        let address = self.counted_address(&facts, &mut text);
-        let asked = Asked { facts: &facts, missing: request.missing, end: request.end, address };
+        let overall = self.why_none(request.layer, &facts, &owner);
+        let asked = self.asked(request, &facts, &mut text);
         let explain = |(rule_index, rule)| {
             let standing = match &overall {
                 Some(reason) => Err(reason.clone()),
@@ -266,7 +272,8 @@ impl Policy {
         let mut facts = Facts::default();
         self.learn(request, &mut facts);
         let Compiled { index, exempt, deny, .. } = &self.compiled;
-        [index, &exempt.index, &deny.index].iter().map(|index| index.work(&facts)).sum()
+        let layer = request.layer;
+        index.work(layer, &facts) + exempt.work(layer, &facts) + deny.work(layer, &facts)
     }
 
     /// The same as [`Policy::admit`] finds, by asking every limit. For tests of the index.
@@ -280,7 +287,9 @@ impl Policy {
 
     /// Gathers the attributes of a request that the policy asks about, and finds out whose it is.
     fn learn<'p: 'r, 'r>(&'p self, request: &Request<'r>, facts: &mut Facts<'r>) -> Owner<'p> {
-        let Some(lookup) = &self.tenants else {
+        // Before a connection says anything, it is nobody's.
+        let tenants = self.tenants.as_ref().filter(|_| request.layer != Layer::Connection);
+        let Some(lookup) = tenants else {
             self.add_sent(request, facts, |_| true);
             return Owner { changed: &[], is_refused: false };
         };
@@ -315,6 +324,17 @@ impl Policy {
         }
     }
 
+    #[inline]
+    fn asked<'f, 'r>(
+        &self,
+        request: &Request<'_>,
+        facts: &'f Facts<'r>,
+        text: &'r mut CountedText,
+    ) -> Asked<'f, 'r> {
+        let Request { missing, end, layer, .. } = *request;
+        Asked { facts, missing, end, layer, address: self.counted_address(facts, text) }
+    }
+
     /// The text by which the client's address is counted, if that is not the one that was sent.
     fn counted_address<'r>(
         &self,
@@ -329,11 +349,11 @@ impl Policy {
     }
 
     /// Why no limit applies, if that is so.
-    fn why_none(&self, facts: &Facts<'_>, owner: &Owner<'_>) -> Option<String> {
-        if let Some(entry) = self.compiled.deny.find(facts) {
+    fn why_none(&self, layer: Layer, facts: &Facts<'_>, owner: &Owner<'_>) -> Option<String> {
+        if let Some(entry) = self.compiled.deny.find(layer, facts) {
             return Some(format!("the request is denied by {} ({})", entry.text(), entry.place()));
         }
-        if let Some(entry) = self.compiled.exempt.find(facts) {
+        if let Some(entry) = self.compiled.exempt.find(layer, facts) {
             return Some(format!("the request is exempt by {} ({})", entry.text(), entry.place()));
         }
         let refused = "the request is refused: it carries no key of the tenants file";
@@ -350,6 +370,10 @@ impl Policy {
         owner: &Owner<'_>,
     ) -> Result<Standing, String> {
         let facts = asked.facts;
+        if rule.layer() != asked.layer {
+            let (counted, asked) = (rule.layer().plural(), asked.layer.singular());
+            return Err(format!("it counts {counted}, and this is {asked}"));
+        }
         for condition in self.compiled.index.conditions(rule_index) {
             if !condition.holds(facts) {
                 let secret = self.is_secret(condition.attribute);

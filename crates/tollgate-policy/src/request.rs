@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 use tollgate_core::{Cost, Value};
 
 use crate::address::CountedText;
+use crate::layer::Layer;
 use crate::mistake::Place;
 use crate::rule::Rule;
 
@@ -23,12 +24,15 @@ pub struct Request<'r> {
     pub missing: Missing,
     /// Whether its end will be told.
     pub end: End,
+    /// What it is: a request, unless a door asks about something else.
+    pub layer: Layer,
 }
 
 impl<'r> Request<'r> {
     /// A request that costs one, from a caller who chooses what it sends and tells when it ends.
     pub const fn new(attributes: &'r [(&'r str, &'r [u8])]) -> Self {
-        Self { attributes, cost: Cost::ONE, missing: Missing::Skip, end: End::Told }
+        let (missing, end, layer) = (Missing::Skip, End::Told, Layer::Request);
+        Self { attributes, cost: Cost::ONE, missing, end, layer }
     }
 }
 

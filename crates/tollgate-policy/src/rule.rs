@@ -7,6 +7,7 @@ use tollgate_core::{Algorithm, Cost, Shown, Value};
 
 use crate::attribute::{AttributeId, Facts};
 use crate::change::Base;
+use crate::layer::Layer;
 use crate::mistake::Place;
 use crate::request::{End, Missing, Values};
 use crate::select::Select;
@@ -42,7 +43,11 @@ const _: () = assert!(size_of::<Rule>() == 64);
 #[derive(Clone, Debug)]
 pub(crate) struct Details {
     pub(crate) place: Place,
+    pub(crate) layer: Layer,
+    pub(crate) on_denied: OnDenied,
     pub(crate) cost: CostOf,
+    pub(crate) settle: Option<Settle>,
+    pub(crate) on_exhausted: OnExhausted,
     pub(crate) shards: Option<Shards>,
     pub(crate) base: Base,
 }
@@ -88,6 +93,27 @@ impl Rule {
     /// [`per`](Self::per) has entries: the shard.
     pub fn shards(&self) -> Option<&Shards> {
         self.details.shards.as_ref()
+    }
+
+    /// What it counts.
+    pub fn layer(&self) -> Layer {
+        self.details.layer
+    }
+
+    /// What becomes of a WebSocket whose message it denies.
+    pub fn on_denied(&self) -> OnDenied {
+        self.details.on_denied
+    }
+
+    /// Where the response says what the request cost, if it does: then a charge is what is reserved
+    /// for it, and is settled when the response ends.
+    pub fn settle(&self) -> Option<&Settle> {
+        self.details.settle.as_ref()
+    }
+
+    /// What becomes of a response that costs more than is left.
+    pub fn on_exhausted(&self) -> OnExhausted {
+        self.details.on_exhausted
     }
 
     /// What it counts by, in order; empty for one count over everybody.
@@ -218,6 +244,70 @@ impl fmt::Display for SyncMode {
     }
 }
 
+/// What becomes of a WebSocket when a limit denies one of its messages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum OnDenied {
+    /// It is closed, with code 1008.
+    #[default]
+    Close,
+    /// Nothing more is read from it until the message is allowed.
+    Delay,
+}
+
+impl OnDenied {
+    /// Its name in a policy.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Close => "close",
+            Self::Delay => "delay",
+        }
+    }
+}
+
+impl fmt::Display for OnDenied {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// Where a response says what its request cost.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Settle {
+    /// In its JSON: a number, under these names from the outermost in. Of a streamed response, in
+    /// the last event that has it.
+    Json(Box<[Box<str>]>),
+    /// In a header of this name, in small letters.
+    Header(Box<str>),
+    /// Nowhere: it costs the bytes of its body.
+    Body,
+}
+
+/// What becomes of a response that costs more than its limit has left.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum OnExhausted {
+    /// It is sent to its end, and the limit is past its own until time has made up for it.
+    #[default]
+    Finish,
+    /// It ends there.
+    Cut,
+}
+
+impl OnExhausted {
+    /// Its name in a policy.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Finish => "finish",
+            Self::Cut => "cut",
+        }
+    }
+}
+
+impl fmt::Display for OnExhausted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
 /// One thing a limit counts by: an attribute, or the first of several that is there.
 #[derive(Clone, Debug)]
 pub struct Per {
@@ -271,6 +361,7 @@ pub(crate) struct Asked<'f, 'r> {
     pub(crate) facts: &'f Facts<'r>,
     pub(crate) missing: Missing,
     pub(crate) end: End,
+    pub(crate) layer: Layer,
     /// The text by which the client's address is counted, if that is not the one that was sent.
     pub(crate) address: Option<(AttributeId, &'r [u8])>,
 }

@@ -7,15 +7,19 @@ use tollgate_core::Micros;
 
 use crate::address::Cidr;
 use crate::mistake::without_passwords;
+use crate::upstream::Route;
 
 /// Where to listen, what to stand in front of, where to keep states, and what to tell clients.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Settings {
     /// `listen`.
     pub listen: Listen,
-    /// `upstream`: where the gateway sends what it lets through, as an `http` or `https` URL.
-    pub upstream: Option<String>,
+    /// `upstream`: where the gateway sends what it lets through. Of these the first that stands for a
+    /// request is taken ([`Policy::route`](crate::Policy::route)); none if there is no upstream.
+    pub upstream: Vec<Route>,
+    /// `gateway`.
+    pub gateway: Gateway,
     /// `store`.
     pub store: Store,
     /// `nodes`: how many nodes share the limits; those that were last seen if it does not say.
@@ -36,7 +40,8 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             listen: Listen::default(),
-            upstream: None,
+            upstream: Vec::new(),
+            gateway: Gateway::default(),
             store: Store::default(),
             nodes: None,
             client_ip: ClientIp::default(),
@@ -45,23 +50,6 @@ impl Default for Settings {
             headers: vec![HeaderGeneration::Draft11, HeaderGeneration::XRateLimit],
             descriptors: None,
         }
-    }
-}
-
-impl fmt::Debug for Settings {
-    /// Without the passwords of URLs.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Settings")
-            .field("listen", &self.listen)
-            .field("upstream", &self.upstream.as_deref().map(without_passwords))
-            .field("store", &self.store)
-            .field("nodes", &self.nodes)
-            .field("client_ip", &self.client_ip)
-            .field("paths", &self.paths)
-            .field("tenants", &self.tenants)
-            .field("headers", &self.headers)
-            .field("descriptors", &self.descriptors)
-            .finish()
     }
 }
 
@@ -113,6 +101,39 @@ pub struct Tls {
     pub key: String,
     /// Who signs the certificates of clients; without it clients need none.
     pub client_ca: Option<String>,
+}
+
+/// How the gateway goes about what it passes on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Gateway {
+    /// How long an upstream may take to accept a connection.
+    pub connect_timeout: Micros,
+    /// How long a client may take to send the head of a request, and an upstream to answer with
+    /// that of its response.
+    pub headers_timeout: Micros,
+    /// How long nothing may happen on a connection before it is closed; none for ever.
+    pub idle_timeout: Option<Micros>,
+    /// How long a request may take from its first byte to the last of its response; none for ever.
+    pub total_timeout: Option<Micros>,
+    /// How many requests may be held at a time; those beyond are refused.
+    pub max_held: u32,
+    /// The header that names a request to whom it is passed on, in small letters; none for no
+    /// header.
+    pub request_id: Option<String>,
+}
+
+impl Default for Gateway {
+    fn default() -> Self {
+        Self {
+            connect_timeout: Micros::from_secs(1),
+            headers_timeout: Micros::from_secs(30),
+            idle_timeout: Some(Micros::from_secs(60)),
+            total_timeout: None,
+            max_held: 10_000,
+            request_id: Some("x-request-id".to_owned()),
+        }
+    }
 }
 
 /// Where states are kept.
@@ -196,8 +217,13 @@ impl fmt::Debug for RedisServers {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ClientIp {
-    /// Whose `X-Forwarded-For` is believed; nobody's unless said.
+    /// Who is believed when it says for whom it asks; nobody unless said.
     pub trusted_proxies: Vec<Cidr>,
+    /// Where they say it; no other header is read.
+    pub header: ForwardedIn,
+    /// Whether they begin their connections to the gateway by saying it, in the PROXY protocol,
+    /// version 1 or 2.
+    pub proxy_protocol: bool,
     /// How many bits of an IPv6 address tell clients apart. [`Policy::admit`](crate::Policy::admit)
     /// sees to it; a door hands in the whole address, which conditions are tested on.
     pub ipv6_prefix: u8,
@@ -205,8 +231,23 @@ pub struct ClientIp {
 
 impl Default for ClientIp {
     fn default() -> Self {
-        Self { trusted_proxies: Vec::new(), ipv6_prefix: 56 }
+        Self {
+            trusted_proxies: Vec::new(),
+            header: ForwardedIn::default(),
+            proxy_protocol: false,
+            ipv6_prefix: 56,
+        }
     }
+}
+
+/// The header in which proxies say for whom they ask.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ForwardedIn {
+    /// `X-Forwarded-For`.
+    #[default]
+    XForwardedFor,
+    /// `Forwarded`.
+    Forwarded,
 }
 
 /// Which ways to write a path are one path to the doors that face clients, and so one budget.

@@ -53,9 +53,10 @@ pub use tollgate_core::{
     Value,
 };
 pub use tollgate_policy::{
-    Change, Cidr, ClientIp, EncodedSlash, End, HeaderGeneration, Likeness, Listen, Listener,
-    Missing, Mistake, Mistakes, Mode, OnStoreFailure, Paths, Policy, Request, Rule, Settings,
-    Source, Store as StoreSettings, Warning,
+    Change, Cidr, ClientIp, EncodedSlash, End, ForwardedIn, Gateway, HeaderGeneration, Layer,
+    Likeness, Listen, Listener, Missing, Mistake, Mistakes, Mode, OnDenied, OnExhausted,
+    OnStoreFailure, Paths, Policy, Request, Route, Rule, Settings, Settle, Source,
+    Store as StoreSettings, Target, Warning,
 };
 pub use tollgate_store::{
     Answers, Asked, Charge, Clock, Enrolled, MemoryStore, Store, Taken, TooManyLimits,

@@ -4,18 +4,21 @@ use std::collections::HashMap;
 
 use tollgate_core::{Algorithm, Align, Cost, Micros, Quota, QuotaError};
 
-use super::amount::{Amount, At, BY_FIELDS};
+use super::amount::{Amount, At};
+use super::cost::CostDraft;
+use super::layer::Known;
 use super::{Decoder, Fields};
 use crate::attribute::AttributeId;
 use crate::bounds::{
     FIRST_MAX, NAME_BYTES_MAX, PER_MAX, QUOTE_CHARACTERS_MAX, RATES_MAX, SHARDS_RANGE,
 };
 use crate::condition::Condition;
+use crate::layer::Layer;
 use crate::mistake::{Span, quoted};
-use crate::rule::{Mode, OnStoreFailure, SyncMode};
+use crate::rule::{Mode, OnDenied, OnExhausted, OnStoreFailure, Settle, SyncMode};
 use crate::yaml::{Kind, Node, Word};
 
-pub(super) const LIMIT_FIELDS: [&str; 17] = [
+pub(super) const LIMIT_FIELDS: [&str; 19] = [
     "name",
     "when",
     "per",
@@ -28,6 +31,8 @@ pub(super) const LIMIT_FIELDS: [&str; 17] = [
     "concurrency",
     "lease",
     "cost",
+    "on_exhausted",
+    "on_denied",
     "mode",
     "on_store_failure",
     "count_denied",
@@ -36,7 +41,6 @@ pub(super) const LIMIT_FIELDS: [&str; 17] = [
 ];
 pub(super) const FIRST_FIELDS: [&str; 1] = ["first"];
 pub(super) const SHARDS_FIELDS: [&str; 2] = ["count", "by"];
-pub(super) const COST_FIELDS: [&str; 1] = ["attribute"];
 
 /// How long a slot is held by somebody who died, unless the policy says otherwise.
 const LEASE: Micros = Micros::from_secs(60);
@@ -45,6 +49,7 @@ const LEASE: Micros = Micros::from_secs(60);
 #[derive(Debug)]
 pub(crate) struct LimitDraft {
     pub(crate) name: Word,
+    pub(crate) layer: Layer,
     pub(crate) when: Vec<Condition>,
     /// Each with the attributes that are tried in turn.
     pub(crate) per: Vec<(Span, Vec<AttributeId>)>,
@@ -52,6 +57,10 @@ pub(crate) struct LimitDraft {
     pub(crate) how_much: HowMuch,
     pub(crate) tuning: Tuning,
     pub(crate) cost: CostDraft,
+    /// Where the response says what it cost, if the cost is only reserved.
+    pub(crate) settle: Option<Settle>,
+    pub(crate) on_exhausted: OnExhausted,
+    pub(crate) on_denied: OnDenied,
     pub(crate) mode: Mode,
     pub(crate) on_store_failure: OnStoreFailure,
     pub(crate) count_denied: bool,
@@ -96,17 +105,6 @@ pub(crate) struct Tuning {
     pub(crate) lease: At<Micros>,
 }
 
-/// What a request costs under a limit.
-#[derive(Debug)]
-pub(crate) enum CostDraft {
-    /// What the caller says.
-    Caller,
-    /// What the policy says.
-    Policy(Amount<Cost>),
-    /// What an attribute holds.
-    Attribute(AttributeId, Span),
-}
-
 impl Decoder<'_, '_, '_> {
     /// One limit, the `number`th, after those that have these names. Nothing if it is too broken to
     /// be compiled.
@@ -124,7 +122,8 @@ impl Decoder<'_, '_, '_> {
             self.check_name(name, &owner, names);
         }
         self.report_unknown_fields(&fields, &owner);
-        let when = fields.get("when").map(|node| self.conditions(node, &owner));
+        let layer = self.layer(&fields, &owner);
+        let when = fields.get("when").map(|node| self.when(node, &owner));
         let per = fields.get("per").and_then(|node| self.per(node, &owner));
         let algorithm = self.algorithm(&fields, &owner);
         let how_much = self.how_much(&fields, &owner);
@@ -134,20 +133,42 @@ impl Decoder<'_, '_, '_> {
         let sync = self.sync(&fields, &owner);
         let shards = self.shards(&fields, &owner, per.as_deref().unwrap_or_default());
         let cost = self.cost(&fields, &owner);
+        let on_exhausted = self.on_exhausted(&fields, &owner, cost.as_ref());
+        let on_denied = self.on_denied(&fields, &owner, layer);
         let tuning = self.tuning(&fields, &owner, how_much.as_ref());
         let algorithm = algorithm?;
+        let settles = matches!(cost, Some((_, Some(_))));
         self.check_fit(&fields, &owner, algorithm, count_denied.unwrap_or(false));
-        if sync == Some(SyncMode::Leased) {
-            self.check_lease(&fields, &owner, algorithm, count_denied.unwrap_or(false));
+        if settles {
+            self.check_settle(&fields, &owner, algorithm);
         }
+        if sync == Some(SyncMode::Leased) {
+            self.check_lease(&fields, &owner, algorithm, count_denied.unwrap_or(false), settles);
+        }
+        let known = Known {
+            algorithm,
+            per: per.as_deref(),
+            how_much: how_much.as_ref(),
+            tuning: tuning.as_ref(),
+            cost: cost.as_ref(),
+            shards: shards.as_ref().and_then(Option::as_ref),
+        };
+        if let Some(layer) = layer {
+            self.check_layer(&fields, &owner, layer, &known);
+        }
+        let (cost, settle) = cost?;
         Some(LimitDraft {
             name: name?,
+            layer: layer?,
             when: when.unwrap_or_default(),
             per: per.unwrap_or_default(),
             algorithm,
             how_much: how_much?,
             tuning: tuning?,
-            cost: cost?,
+            cost,
+            settle,
+            on_exhausted: on_exhausted?,
+            on_denied: on_denied?,
             mode: mode?,
             on_store_failure: on_store_failure?,
             count_denied: count_denied?,
@@ -446,6 +467,7 @@ impl Decoder<'_, '_, '_> {
         owner: &str,
         algorithm: Algorithm,
         count_denied: bool,
+        settles: bool,
     ) {
         let span = fields.span("sync");
         if !matches!(algorithm, Algorithm::TokenBucket | Algorithm::FixedWindow) {
@@ -458,6 +480,23 @@ impl Decoder<'_, '_, '_> {
             let sentence = "sync: leased does not go with count_denied, because the store does not \
                             hear of what a node denies; write sync: strict";
             self.mistake(span, owner, sentence);
+        } else if settles {
+            let sentence = "sync: leased does not go with settle, because what a response costs may \
+                            be more than the node has taken ahead; write sync: strict";
+            self.mistake(span, owner, sentence);
+        }
+    }
+
+    /// Settling takes more than was reserved, or gives some of it back, when others have been counted
+    /// in between. A log would then hold more than its rate, and those in a queue stay where they are.
+    fn check_settle(&mut self, fields: &Fields<'_>, owner: &str, algorithm: Algorithm) {
+        use Algorithm::{FixedWindow, SlidingWindow, TokenBucket};
+        if !matches!(algorithm, SlidingWindow | TokenBucket | FixedWindow) {
+            let sentence = format!(
+                "settle does not go with {algorithm}; it is for sliding_window, token_bucket and \
+                 fixed_window"
+            );
+            self.mistake(fields.span("cost"), owner, sentence);
         }
     }
 
@@ -506,32 +545,6 @@ impl Decoder<'_, '_, '_> {
             Some(node) => self.one_of(node, owner, field, &[("true", true), ("false", false)]),
             None => Some(false),
         }
-    }
-
-    fn cost(&mut self, fields: &Fields<'_>, owner: &str) -> Option<CostDraft> {
-        let Some(node) = fields.get("cost") else { return Some(CostDraft::Caller) };
-        let read = &mut |decoder: &mut Decoder<'_, '_, '_>, node: &Node| {
-            decoder.count(node, owner, "cost").map(Cost::new)
-        };
-        let Kind::Map(entries) = &node.kind else {
-            return self.amount(node, owner, "cost", read).map(CostDraft::Policy);
-        };
-        if entries.iter().any(|(key, _)| BY_FIELDS.contains(&key.text.as_str())) {
-            return self
-                .amount_by(node, owner, "cost", read)
-                .map(|by| CostDraft::Policy(Amount::By(by)));
-        }
-        if !entries.iter().any(|(key, _)| key.text == "attribute") {
-            let sentence =
-                "cost is a number, {attribute: tokens} or {by: path, values: {/search: 5}}";
-            self.mistake(node.span, owner, sentence);
-            return None;
-        }
-        let fields = self.fields(node, owner, &COST_FIELDS)?;
-        let attribute = fields.get("attribute")?;
-        let span = attribute.span;
-        let attribute = self.attribute(attribute, owner, "attribute")?;
-        Some(CostDraft::Attribute(attribute, span))
     }
 
     /// Fields that mean nothing to the limit's algorithm would only look as if they did.

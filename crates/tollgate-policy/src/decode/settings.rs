@@ -14,9 +14,9 @@ use crate::bounds::{
 use crate::mistake::{Span, WarningCode, quoted};
 use crate::server_url::{self, Names};
 use crate::settings::{
-    Charging, ClientIp, DescriptorSettings, EncodedSlash, HeaderGeneration, Likeness, Listen,
-    Listener, MemoryStore, Paths, RedisServers, RedisStore, ResponseHeaders, Settings, Store,
-    Tenants, Tls, Unknown,
+    Charging, ClientIp, DescriptorSettings, EncodedSlash, ForwardedIn, HeaderGeneration, Likeness,
+    Listen, Listener, MemoryStore, Paths, RedisServers, RedisStore, ResponseHeaders, Settings,
+    Store, Tenants, Tls, Unknown,
 };
 use crate::suggest::closest;
 use crate::yaml::{Kind, Node, Word};
@@ -28,7 +28,8 @@ pub(super) const STORE_FIELDS: [&str; 2] = ["memory", "redis"];
 pub(super) const MEMORY_FIELDS: [&str; 2] = ["max_bytes", "snapshot"];
 pub(super) const REDIS_FIELDS: [&str; 5] = ["url", "cluster", "sentinel", "timeout", "prefix"];
 pub(super) const SENTINEL_FIELDS: [&str; 2] = ["master", "nodes"];
-pub(super) const CLIENT_IP_FIELDS: [&str; 2] = ["trusted_proxies", "ipv6_prefix"];
+pub(super) const CLIENT_IP_FIELDS: [&str; 4] =
+    ["trusted_proxies", "header", "proxy_protocol", "ipv6_prefix"];
 pub(super) const PATHS_FIELDS: [&str; 4] = ["trailing_slash", "params", "case", "encoded_slash"];
 pub(super) const TENANTS_FIELDS: [&str; 3] = ["from", "file", "unknown"];
 pub(super) const UNKNOWN_FIELDS: [&str; 1] = ["tier"];
@@ -47,8 +48,8 @@ impl Decoder<'_, '_, '_> {
         if let Some(node) = fields.get("listen") {
             document.settings.listen = self.listen(node);
         }
-        if let Some(node) = fields.get("upstream") {
-            document.settings.upstream = self.upstream(node);
+        if let Some(node) = fields.get("gateway") {
+            document.settings.gateway = self.gateway(node);
         }
         if let Some(store) = fields.get("store").and_then(|node| self.store(node)) {
             document.settings.store = store;
@@ -64,6 +65,9 @@ impl Decoder<'_, '_, '_> {
             self.paths = self.paths(node);
         }
         document.settings.paths = self.paths;
+        if let Some(node) = fields.get("upstream") {
+            document.settings.upstream = self.upstream(node);
+        }
         document.has_tenants = fields.has("tenants");
         if let Some((tenants, draft)) = fields.get("tenants").and_then(|node| self.tenants(node)) {
             document.settings.tenants = Some(tenants);
@@ -98,18 +102,6 @@ impl Decoder<'_, '_, '_> {
                  times every limit; let them share a store, as in store: redis://127.0.0.1:6379"
             );
             self.warning(span, WarningCode::CountsApart, sentence);
-        }
-    }
-
-    fn check_gateway(&mut self, fields: &Fields<'_>, listen: &Listen) {
-        let upstream = fields.has("upstream");
-        if listen.gateway.is_some() && !upstream {
-            let sentence = "listen.gateway stays closed, because there is no upstream to send to";
-            self.warning(fields.span("listen"), WarningCode::GatewayIdle, sentence);
-        }
-        if listen.gateway.is_none() && upstream {
-            let sentence = "upstream is not used, because listen.gateway is not set";
-            self.warning(fields.span("upstream"), WarningCode::GatewayIdle, sentence);
         }
     }
 
@@ -229,16 +221,6 @@ impl Decoder<'_, '_, '_> {
             self.mistake(fields.span, owner, sentence);
         }
         node
-    }
-
-    fn upstream(&mut self, node: &Node) -> Option<String> {
-        let text = self.text(node, "", "upstream")?;
-        if !is_web_url(text) {
-            let advice = "is not a URL; write for example http://127.0.0.1:3000";
-            self.url_mistake(node, "", "upstream", text, advice);
-            return None;
-        }
-        Some(text.to_owned())
     }
 
     fn store(&mut self, node: &Node) -> Option<Store> {
@@ -383,7 +365,14 @@ impl Decoder<'_, '_, '_> {
     }
 
     /// A mistake about a URL: who logs in, and with what, is nobody's business.
-    fn url_mistake(&mut self, node: &Node, owner: &str, field: &str, text: &str, wrong: &str) {
+    pub(super) fn url_mistake(
+        &mut self,
+        node: &Node,
+        owner: &str,
+        field: &str,
+        text: &str,
+        wrong: &str,
+    ) {
         let Some(shown) = server_url::hidden(text) else {
             self.mistake(node.span, owner, format!("{field} {} {wrong}", quoted(text)));
             return;
@@ -429,10 +418,41 @@ impl Decoder<'_, '_, '_> {
             let blocks = list.iter().filter_map(|node| self.block(node, owner));
             client_ip.trusted_proxies = blocks.collect();
         }
+        let words = [
+            ("x-forwarded-for", ForwardedIn::XForwardedFor),
+            ("forwarded", ForwardedIn::Forwarded),
+        ];
+        let header = fields.get("header");
+        if let Some(header) = header.and_then(|node| self.one_of(node, owner, "header", &words)) {
+            client_ip.header = header;
+        }
+        let words = [("on", true), ("off", false)];
+        let switch = fields.get("proxy_protocol");
+        if let Some(is_on) =
+            switch.and_then(|node| self.one_of(node, owner, "proxy_protocol", &words))
+        {
+            client_ip.proxy_protocol = is_on;
+        }
+        self.check_trust(&fields, &client_ip);
         if let Some(prefix) = fields.get("ipv6_prefix").and_then(|node| self.ipv6_prefix(node)) {
             client_ip.ipv6_prefix = prefix;
         }
         client_ip
+    }
+
+    fn check_trust(&mut self, fields: &Fields<'_>, client_ip: &ClientIp) {
+        if !client_ip.trusted_proxies.is_empty() {
+            return;
+        }
+        let says_so =
+            [("header", fields.has("header")), ("proxy_protocol", client_ip.proxy_protocol)];
+        for (field, _) in says_so.into_iter().filter(|(_, says_so)| *says_so) {
+            let sentence = format!(
+                "client_ip.{field} is not used, because nobody is believed; name your proxies under \
+                 trusted_proxies"
+            );
+            self.warning(fields.span(field), WarningCode::NobodyTrusted, sentence);
+        }
     }
 
     fn ipv6_prefix(&mut self, node: &Node) -> Option<u8> {
@@ -608,19 +628,22 @@ impl Decoder<'_, '_, '_> {
             self.mistake(node.span, owner, sentence);
             return None;
         };
-        let limit = self.header_name(limit, owner);
-        let remaining = self.header_name(remaining, owner);
-        let reset = self.header_name(reset, owner);
+        let limit = self.header_name(limit, owner, "RateLimit-Limit");
+        let remaining = self.header_name(remaining, owner, "RateLimit-Remaining");
+        let reset = self.header_name(reset, owner, "RateLimit-Reset");
         Some(ResponseHeaders { limit: limit?, remaining: remaining?, reset: reset? })
     }
 
-    fn header_name(&mut self, node: &Node, owner: &str) -> Option<String> {
+    pub(super) fn header_name(
+        &mut self,
+        node: &Node,
+        owner: &str,
+        example: &str,
+    ) -> Option<String> {
         let text = self.text(node, owner, "a header's name")?;
         if text.is_empty() || text.len() > NAME_BYTES_MAX || !text.bytes().all(is_token) {
-            let sentence = format!(
-                "{} is not a header's name; write for example RateLimit-Limit",
-                quoted(text)
-            );
+            let sentence =
+                format!("{} is not a header's name; write for example {example}", quoted(text));
             self.mistake(node.span, owner, sentence);
             return None;
         }
@@ -642,21 +665,6 @@ impl Decoder<'_, '_, '_> {
         }
         time
     }
-}
-
-/// Whether the text is an `http` or `https` URL with a host in it. Whoever dials it reads the rest;
-/// this is for slips of the pen.
-fn is_web_url(text: &str) -> bool {
-    let Some((scheme, rest)) = text.split_once("://") else { return false };
-    let authority = rest.split(['/', '?', '#']).next().unwrap_or("");
-    let host = authority.rsplit('@').next().unwrap_or("");
-    let is_visible = !text.contains(|letter: char| letter.is_whitespace() || letter.is_control());
-    let (name, port) = match host.rsplit_once(':') {
-        Some((name, port)) if !port.contains(']') => (name, Some(port)),
-        _ => (host, None),
-    };
-    let port_is_good = port.is_none_or(|port| port.parse::<u16>().is_ok_and(|port| port > 0));
-    matches!(scheme, "http" | "https") && !name.is_empty() && port_is_good && is_visible
 }
 
 /// Reads `512MiB`, `1GB`, or a plain number of bytes.

@@ -16,7 +16,14 @@ impl Decoder<'_, '_, '_> {
         let mut entries = Vec::with_capacity(list.len());
         for (number, node) in list.iter().enumerate() {
             let owner = format!("{name}[{}]", number + 1);
-            let conditions = self.conditions(node, &owner);
+            if let Kind::Map(entries) = &node.kind
+                && let Some((name, _)) = entries.iter().find(|(name, _)| name.text == "layer")
+            {
+                let sentence = "layer is for limits; an entry that asks for client_ip alone holds \
+                                for connections too";
+                self.mistake(name.span, &owner, sentence);
+            }
+            let conditions = self.when(node, &owner);
             if matches!(&node.kind, Kind::Map(entries) if entries.is_empty()) {
                 let sentence = "this would hold for every request; write a condition, for example \
                                 {client_ip: {cidr: [10.0.0.0/8]}}";
@@ -27,8 +34,8 @@ impl Decoder<'_, '_, '_> {
         entries
     }
 
-    /// A map of conditions, all of which must hold.
-    pub(super) fn conditions(&mut self, node: &Node, owner: &str) -> Vec<Condition> {
+    /// A map of conditions, all of which must hold; `layer` is none of them.
+    pub(super) fn when(&mut self, node: &Node, owner: &str) -> Vec<Condition> {
         let Kind::Map(entries) = &node.kind else {
             let found = self.described(node);
             let sentence = format!(
@@ -38,7 +45,7 @@ impl Decoder<'_, '_, '_> {
             return Vec::new();
         };
         let mut conditions = Vec::with_capacity(entries.len());
-        for (name, value) in entries {
+        for (name, value) in entries.iter().filter(|(name, _)| name.text != "layer") {
             let Some(attribute) = self.attribute_named(&name.text, name.span, owner) else {
                 continue;
             };
@@ -105,7 +112,7 @@ impl Decoder<'_, '_, '_> {
     }
 
     /// Any of several values, in the way their attribute is compared.
-    fn values(&mut self, name: &str, nodes: &[Node], owner: &str) -> Option<Test> {
+    pub(super) fn values(&mut self, name: &str, nodes: &[Node], owner: &str) -> Option<Test> {
         let mut texts = Vec::with_capacity(nodes.len());
         for node in nodes {
             let text = self.text(node, owner, name)?;

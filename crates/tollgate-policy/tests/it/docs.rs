@@ -251,6 +251,9 @@ fn the_bounds_that_are_stated_are_those_in_force() {
         ("shards of one limit", with_commas(*bounds::SHARDS_RANGE.end() as usize)),
         ("nodes", with_commas(bounds::NODES_MAX as usize)),
         ("servers of `cluster`, Sentinels", with_commas(bounds::REDIS_SERVERS_MAX)),
+        ("routes of `upstream`", with_commas(bounds::ROUTES_MAX)),
+        ("servers of a route", with_commas(bounds::TARGETS_MAX)),
+        ("bytes of such a server's name", with_commas(bounds::HOST_BYTES_MAX)),
         ("bytes of an attribute's name", with_commas(bounds::ATTRIBUTE_BYTES_MAX)),
         ("bytes of a tenant's or tier's name", with_commas(bounds::TENANT_BYTES_MAX)),
         ("bytes of a path pattern", with_commas(bounds::PATTERN_BYTES_MAX)),
@@ -271,7 +274,12 @@ fn the_bounds_that_are_stated_are_those_in_force() {
     assert!(PAGE.contains(&format!("number, {from} to {to}")), "{from} to {to}");
     let (least, most) = bounds::SHARDS_RANGE.into_inner();
     assert!(PAGE.contains(&format!("number, {least} to {most}")), "{least} to {most}");
-    let (least, most) = bounds::STORE_TIMEOUT_MICROS_RANGE.into_inner();
-    let (least, most) = (Micros::new(least), Micros::new(most));
-    assert!(PAGE.contains(&format!("time, {least} to {most}")), "{least} to {most}");
+    for range in [bounds::STORE_TIMEOUT_MICROS_RANGE, bounds::GATEWAY_TIMEOUT_MICROS_RANGE] {
+        let (least, most) = range.into_inner();
+        let (least, most) = (Micros::new(least), Micros::new(most));
+        assert!(PAGE.contains(&format!("time, {least} to {most}")), "{least} to {most}");
+    }
+    assert!(PAGE.contains(&format!("number, 1 to {} |", bounds::HELD_MAX)));
+    let (names, bytes) = (bounds::JSON_NAMES_MAX, bounds::JSON_PATH_BYTES_MAX);
+    assert!(PAGE.contains(&format!("at most {names} names and {bytes} bytes")), "{names}, {bytes}");
 }

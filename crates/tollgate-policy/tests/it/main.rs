@@ -6,11 +6,13 @@ mod docs;
 mod hostile;
 mod index;
 mod keys;
+mod layers;
 mod matching;
 mod random;
 mod settings;
 mod shards;
 mod tenants;
+mod upstream;
 
 use tollgate_policy::{Admission, Missing, Mistakes, Policy, Request, Scratch};
 

@@ -11,7 +11,7 @@ use std::cmp::Reverse;
 use std::str;
 
 use smallvec::SmallVec;
-use tollgate::{Answer, Cost, Decision, End, Limiter, Micros, Missing, Request, Ruling, Verdict};
+use tollgate::{Answer, Cost, Decision, End, Limiter, Micros, Request, Ruling, Verdict};
 
 use super::reply::{Complaint, Replies, Shown};
 use super::throttle::number;
@@ -26,8 +26,7 @@ pub(super) fn check(
     replies: &mut Replies<'_>,
 ) -> Result<(), Complaint> {
     let (attributes, cost) = read(words)?;
-    let request =
-        Request { attributes: &attributes, cost, missing: Missing::Skip, end: End::Unknown };
+    let request = Request { cost, end: End::Unknown, ..Request::new(&attributes) };
     replies.write_when(limiter.ask(&request), |verdict, replies| {
         if let Err(complaint) = tell(&verdict, replies) {
             replies.error(&complaint);
