@@ -57,6 +57,8 @@ impl Answers {
 #[derive(Clone, Debug)]
 pub struct Claim {
     pub(crate) receipt: Receipt,
+    /// Memory finds a charge by its receipt alone.
+    #[cfg_attr(not(feature = "redis"), expect(dead_code))]
     pub(crate) origin: Option<(Arc<Origin>, usize)>,
 }
 
