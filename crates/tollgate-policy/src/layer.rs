@@ -18,10 +18,11 @@ pub enum Layer {
     /// sent is ignored, nobody's key is looked up, and of `deny` and `exempt` only those entries
     /// count that ask for `client_ip` alone.
     Connection,
-    /// A WebSocket that is being opened, with the attributes of the request that opens it.
+    /// A WebSocket that is being opened, with the attributes of the request that opens it and
+    /// `connection`, a name of the socket.
     Socket,
-    /// A message of a WebSocket, with the attributes of the request that opened it, and further
-    /// `connection`, a name of the socket, and `bytes`, how long the message is.
+    /// A message of a WebSocket, with the attributes of the socket and `bytes`, how long the message
+    /// is.
     Message,
 }
 

@@ -61,6 +61,9 @@
 //!
 //! # What a request meets
 //!
+//! A request meets limits of requests. Doors also ask about connections, WebSockets and messages, with
+//! a [`Layer`]; those meet limits of their own.
+//!
 //! In this order: the `deny` list, the `exempt` list, the lookup of its key if there is a `tenants`
 //! section, and then every limit whose conditions hold, in the order of the policy.
 //!

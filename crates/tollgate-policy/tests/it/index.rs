@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use tollgate_policy::{Admission, Missing, Policy, Request, Scratch};
+use tollgate_policy::{Admission, Layer, Missing, Policy, Request, Scratch};
 
 use crate::{Random, policy};
 
@@ -65,6 +65,9 @@ fn random_policy(random: &mut Random, limits: usize) -> Policy {
     let mut text = String::from("limits:\n");
     for number in 0..limits {
         let mut when = Vec::new();
+        if random.chance(30) {
+            when.push("layer: websocket".to_owned());
+        }
         for attribute in ATTRIBUTES {
             if random.chance(30) {
                 when.push(format!("{attribute}: {}", condition(random, attribute)));
@@ -112,7 +115,8 @@ fn the_index_finds_what_asking_every_limit_finds() {
             let values = random_request(&mut random);
             let attributes: Vec<(&str, &[u8])> =
                 values.iter().map(|(name, value)| (*name, value.as_bytes())).collect();
-            let request = Request { missing: Missing::Shared, ..Request::new(&attributes) };
+            let layer = if random.chance(30) { Layer::Message } else { Layer::Request };
+            let request = Request { missing: Missing::Shared, layer, ..Request::new(&attributes) };
             let mut scratch = Scratch::default();
             let Admission::Charges(charges) = policy.admit(&request, &mut scratch) else {
                 panic!()

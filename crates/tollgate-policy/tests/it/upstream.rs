@@ -1,6 +1,7 @@
 //! Where requests are sent.
 
 use tollgate_policy::Policy;
+use tollgate_policy::bounds::{HOST_BYTES_MAX, ROUTES_MAX, TARGETS_MAX};
 
 use crate::policy;
 
@@ -121,4 +122,24 @@ fn a_route_that_is_never_taken_is_warned_of() {
     ] {
         check(first, second, true);
     }
+}
+
+#[test]
+fn routes_and_servers_are_bounded() {
+    let check = |upstream: &str, sentence: &str| {
+        let mistakes = crate::parse(&format!("upstream: {upstream}\nlimits: []")).unwrap_err();
+        let told: Vec<&str> = mistakes.iter().map(tollgate_policy::Mistake::sentence).collect();
+        assert_eq!(told, [sentence]);
+    };
+    let routes = "{to: http://a}, ".repeat(ROUTES_MAX + 1);
+    check(&format!("[{routes}]"), "upstream: 1001 routes are more than 1000, the most");
+    let servers = "http://a, ".repeat(TARGETS_MAX + 1);
+    check(&format!("[{servers}]"), "upstream names 1001 servers; the most is 1000");
+    check(
+        &format!("[{{to: [{servers}]}}]"),
+        "upstream[1]: to names 1001 servers; the most is 1000",
+    );
+    let long = format!("http://{}", "a".repeat(HOST_BYTES_MAX + 1));
+    let mistakes = crate::parse(&format!("upstream: {long}\nlimits: []")).unwrap_err();
+    assert!(mistakes.to_string().contains("names no host"), "{mistakes}");
 }

@@ -4,13 +4,14 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use tollgate::{Micros, Policy, Ruling, Timestamp, Verdict};
+use tollgate::{Layer, Micros, Missing, Policy, Request, Ruling, Timestamp, Verdict};
 
 use crate::{Gate, MIDNIGHT, check_ruled_out, deniers, left, time};
 
 /// Every file of the folder, with those that another one names.
-const FILES: [&str; 9] = [
+const FILES: [&str; 10] = [
     "four-layers.yaml",
+    "gateway.yaml",
     "llm-tokens.yaml",
     "login.yaml",
     "many-nodes.yaml",
@@ -490,6 +491,42 @@ fn four_layers_four_reports_are_made_at_a_time_whoever_asks() {
     gate.advance("1s");
     assert_eq!(gate.left(&report("key-of-acme"))[2], 3, "three makers have died, one lives");
     assert!(!gate.limiter.release(leases.pop().unwrap()).wait());
+}
+
+// gateway.yaml
+
+#[test]
+fn gateway_what_is_asked_about_meets_limits_of_its_own() {
+    let gate = gate("gateway.yaml");
+    assert!(gate.limiter.with_policy(|policy| policy.warnings().is_empty()));
+    let ask = |layer, attributes: &[(&str, &str)]| {
+        let attributes: Vec<(&str, &[u8])> =
+            attributes.iter().map(|(name, value)| (*name, value.as_bytes())).collect();
+        let (missing, request) = (Missing::Shared, Request::new(&attributes));
+        gate.limiter.check(&Request { layer, missing, ..request })
+    };
+    let client = ("client_ip", "192.0.2.1");
+    assert_eq!((0..30).filter(|_| ask(Layer::Connection, &[client]).is_allowed()).count(), 20);
+    assert_eq!(deniers(&ask(Layer::Connection, &[client])), ["new-connections"]);
+
+    let call = [client, ("path", "/v1/chat/completions"), ("host", "api.example.com")];
+    assert_eq!(left(&ask(Layer::Request, &call)), [99, 99_000]);
+
+    let chat = [client, ("host", "chat.example.com"), ("connection", "1"), ("bytes", "900000")];
+    assert_eq!(left(&ask(Layer::Socket, &chat)), [4]);
+    assert_eq!(left(&ask(Layer::Message, &chat)), [29, 100_000]);
+    assert_eq!(deniers(&ask(Layer::Message, &chat)), ["bytes"]);
+}
+
+#[test]
+fn gateway_requests_go_where_their_path_and_host_say() {
+    let gate = gate("gateway.yaml");
+    gate.limiter.with_policy(|policy| {
+        let sent = |host, path| policy.route(host, path).map(tollgate::Route::number);
+        assert_eq!(sent("chat.example.com", "/v1/chat/completions"), Some(0));
+        assert_eq!(sent("chat.example.com:8000", "/rooms/1"), Some(1));
+        assert_eq!(sent("api.example.com", "/rooms/1"), Some(2));
+    });
 }
 
 // docs/memory.md
