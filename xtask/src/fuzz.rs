@@ -8,7 +8,8 @@ use std::process::Command;
 use crate::shell;
 
 /// What can be fuzzed; a file of `fuzz/fuzz_targets` each.
-pub(crate) const TARGETS: [&str; 6] = ["policy", "path", "key", "snapshot", "resp", "check"];
+pub(crate) const TARGETS: [&str; 7] =
+    ["policy", "path", "key", "snapshot", "resp", "check", "settle"];
 
 /// Fuzzes one target for so many seconds, with cargo-fuzz, which is installed if it is not there.
 pub(crate) fn run(target: &str, seconds: u32) -> Result<(), String> {

@@ -24,7 +24,7 @@ usage: cargo xtask COMMAND
   bench server [-- ARG…]  measure the server beside others, over sockets, into docs/benchmarks.md
   bench redis [-- ARG…]   measure the Redis store beside redis-benchmark, into docs/benchmarks.md
   bench decide [--check]  count instructions per decision into docs/instructions.md, or compare
-  fuzz TARGET [SECONDS]   fuzz policy, path, key, snapshot, resp or check, for a minute unless told otherwise
+  fuzz TARGET [SECONDS]   fuzz policy, path, key, snapshot, resp, check or settle, for a minute unless told otherwise
 ";
 
 fn main() -> ExitCode {
