@@ -3,8 +3,10 @@
 use super::{Decoder, Fields, ListDraft};
 use crate::address::CidrSet;
 use crate::condition::{Condition, HostPattern, Test, canonical_host, canonical_method};
-use crate::mistake::quoted;
+use crate::layer::Layer;
+use crate::mistake::{WarningCode, quoted};
 use crate::path::Pattern;
+use crate::suggest::closest;
 use crate::yaml::{Kind, Node, Scalar, Word};
 
 pub(super) const TEST_FIELDS: [&str; 2] = ["not", "cidr"];
@@ -46,6 +48,7 @@ impl Decoder<'_, '_, '_> {
         };
         let mut conditions = Vec::with_capacity(entries.len());
         for (name, value) in entries.iter().filter(|(name, _)| name.text != "layer") {
+            self.check_for_layer(name, value, owner);
             let Some(attribute) = self.attribute_named(&name.text, name.span, owner) else {
                 continue;
             };
@@ -54,6 +57,18 @@ impl Decoder<'_, '_, '_> {
             }
         }
         conditions
+    }
+
+    /// A limit with a slip of `layer` would be one of requests that no request meets.
+    fn check_for_layer(&mut self, name: &Word, value: &Node, owner: &str) {
+        let is_layer = |text: &str| Layer::ALL.iter().any(|layer| layer.name() == text);
+        let says_layer = matches!(&value.kind, Kind::Scalar(scalar) if is_layer(&scalar.text));
+        if says_layer && closest(&name.text, ["layer"]).is_some() {
+            let text = quoted(&name.text);
+            let sentence =
+                format!("no door of tollgate fills in {text}; did you mean layer? ({owner})");
+            self.warning(name.span, WarningCode::MisspeltAttribute, sentence);
+        }
     }
 
     fn test(&mut self, name: &str, node: &Node, owner: &str) -> Option<Test> {
