@@ -98,8 +98,16 @@ pub const NODES_MAX: u32 = 10_000;
 /// Routes of an upstream. They are tried one after the other for every request.
 pub const ROUTES_MAX: usize = 1_000;
 
+/// Hosts of one route, and paths. They too are tried one after the other.
+pub const ROUTE_PATTERNS_MAX: usize = 100;
+
 /// Servers of one route.
-pub const TARGETS_MAX: usize = 1_000;
+pub const TARGETS_MAX: usize = 100;
+
+/// How much is compared to find routes that are never taken, in pairs of bytes: enough for three
+/// hundred routes of ordinary length, and done in less than a second. Routes beyond it are not looked
+/// at.
+pub const ROUTE_COMPARISONS_MAX: usize = 100_000_000;
 
 /// Bytes of the name of a server, as names of hosts are bounded everywhere.
 pub const HOST_BYTES_MAX: usize = 253;

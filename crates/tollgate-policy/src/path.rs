@@ -118,6 +118,11 @@ impl Pattern {
         self.forms().any(|form| form.stands_for(&segments))
     }
 
+    /// How many bytes its one form has.
+    pub(crate) fn length(&self) -> usize {
+        self.text.len()
+    }
+
     /// Whether the pattern stands for every path that `other` does; no may also mean that this is
     /// hard to tell.
     pub(crate) fn covers(&self, other: &Self) -> bool {

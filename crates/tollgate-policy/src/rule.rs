@@ -116,6 +116,11 @@ impl Rule {
         self.details.on_exhausted
     }
 
+    /// Whether it says itself what a request costs, rather than the caller.
+    pub fn has_own_cost(&self) -> bool {
+        self.has_own_cost
+    }
+
     /// What it counts by, in order; empty for one count over everybody.
     pub fn per(&self) -> &[Per] {
         &self.per

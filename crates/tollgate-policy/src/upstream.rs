@@ -46,6 +46,13 @@ impl Route {
         (self.hosts.is_empty() || is_host()) && (self.paths.is_empty() || is_path())
     }
 
+    /// How long its patterns are: what [`covers`](Self::covers) takes goes by the product of two.
+    pub(crate) fn length(&self) -> usize {
+        let hosts: usize = self.hosts.iter().map(|host| host.name.len() + 1).sum();
+        let paths: usize = self.paths.iter().map(Pattern::length).sum();
+        hosts + paths + 1
+    }
+
     /// Whether it stands for everything that `other` does.
     pub(crate) fn covers(&self, other: &Self) -> bool {
         let each_host = || {

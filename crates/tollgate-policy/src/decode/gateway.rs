@@ -3,7 +3,10 @@
 use tollgate_core::{Cost, Micros};
 
 use super::{Decoder, Fields};
-use crate::bounds::{GATEWAY_TIMEOUT_MICROS_RANGE, HELD_MAX, ROUTES_MAX, TARGETS_MAX};
+use crate::bounds::{
+    GATEWAY_TIMEOUT_MICROS_RANGE, HELD_MAX, ROUTE_COMPARISONS_MAX, ROUTE_PATTERNS_MAX, ROUTES_MAX,
+    TARGETS_MAX,
+};
 use crate::condition::{HostPattern, Test};
 use crate::mistake::{WarningCode, quoted};
 use crate::path::Pattern;
@@ -56,9 +59,14 @@ impl Decoder<'_, '_, '_> {
             return Vec::new();
         }
         let mut read: Vec<Route> = Vec::with_capacity(routes.len());
+        let mut compared: usize = 0;
         for (number, node) in routes.iter().enumerate() {
             let Some(route) = self.route(node, number) else { continue };
-            if let Some(earlier) = read.iter().find(|earlier| earlier.covers(&route)) {
+            let covers = |earlier: &&Route| {
+                compared = compared.saturating_add(earlier.length() * route.length());
+                compared <= ROUTE_COMPARISONS_MAX && earlier.covers(&route)
+            };
+            if let Some(earlier) = read.iter().find(covers) {
                 let sentence = format!(
                     "route {} of upstream is never taken, because route {} stands for all that it \
                      does; write it before that one",
@@ -124,6 +132,12 @@ impl Decoder<'_, '_, '_> {
                 "{name} of a route is one or a list, as in {example}; what is not meant goes to a \
                  route before it"
             );
+            self.mistake(node.span, owner, sentence);
+            return None;
+        }
+        if nodes.len() > ROUTE_PATTERNS_MAX {
+            let sentence =
+                format!("{name} names {}; the most is {ROUTE_PATTERNS_MAX}", nodes.len());
             self.mistake(node.span, owner, sentence);
             return None;
         }

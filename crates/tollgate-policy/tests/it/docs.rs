@@ -252,6 +252,7 @@ fn the_bounds_that_are_stated_are_those_in_force() {
         ("nodes", with_commas(bounds::NODES_MAX as usize)),
         ("servers of `cluster`, Sentinels", with_commas(bounds::REDIS_SERVERS_MAX)),
         ("routes of `upstream`", with_commas(bounds::ROUTES_MAX)),
+        ("hosts of a route, and paths", with_commas(bounds::ROUTE_PATTERNS_MAX)),
         ("servers of a route", with_commas(bounds::TARGETS_MAX)),
         ("bytes of such a server's name", with_commas(bounds::HOST_BYTES_MAX)),
         ("bytes of an attribute's name", with_commas(bounds::ATTRIBUTE_BYTES_MAX)),

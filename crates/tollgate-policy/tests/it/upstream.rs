@@ -1,7 +1,7 @@
 //! Where requests are sent.
 
 use tollgate_policy::Policy;
-use tollgate_policy::bounds::{HOST_BYTES_MAX, ROUTES_MAX, TARGETS_MAX};
+use tollgate_policy::bounds::{HOST_BYTES_MAX, ROUTE_PATTERNS_MAX, ROUTES_MAX, TARGETS_MAX};
 
 use crate::policy;
 
@@ -125,6 +125,20 @@ fn a_route_that_is_never_taken_is_warned_of() {
 }
 
 #[test]
+fn routes_as_long_as_a_policy_can_hold_are_read() {
+    let long = "/**/a/*/b".repeat(400);
+    let routes: String = (1..ROUTES_MAX)
+        .map(|number| {
+            format!(
+                "  - {{ when: {{ path: [/{number}{long}, {long}/{number}] }}, to: http://h }}\n"
+            )
+        })
+        .collect();
+    let policy = behind(&format!("\n{routes}  - {{ to: http://last }}"));
+    assert_eq!(sent(&policy, "h", "/"), format!("{} http://last:80", ROUTES_MAX - 1));
+}
+
+#[test]
 fn routes_and_servers_are_bounded() {
     let check = |upstream: &str, sentence: &str| {
         let mistakes = crate::parse(&format!("upstream: {upstream}\nlimits: []")).unwrap_err();
@@ -134,10 +148,12 @@ fn routes_and_servers_are_bounded() {
     let routes = "{to: http://a}, ".repeat(ROUTES_MAX + 1);
     check(&format!("[{routes}]"), "upstream: 1001 routes are more than 1000, the most");
     let servers = "http://a, ".repeat(TARGETS_MAX + 1);
-    check(&format!("[{servers}]"), "upstream names 1001 servers; the most is 1000");
+    check(&format!("[{servers}]"), "upstream names 101 servers; the most is 100");
+    check(&format!("[{{to: [{servers}]}}]"), "upstream[1]: to names 101 servers; the most is 100");
+    let hosts = "h, ".repeat(ROUTE_PATTERNS_MAX + 1);
     check(
-        &format!("[{{to: [{servers}]}}]"),
-        "upstream[1]: to names 1001 servers; the most is 1000",
+        &format!("[{{when: {{host: [{hosts}]}}, to: http://a}}]"),
+        "upstream[1]: host names 101; the most is 100",
     );
     let long = format!("http://{}", "a".repeat(HOST_BYTES_MAX + 1));
     let mistakes = crate::parse(&format!("upstream: {long}\nlimits: []")).unwrap_err();
