@@ -44,7 +44,8 @@ fn run_examples() -> Result<(), String> {
             let Some(example) = example_of(&folder, &entry) else { continue };
             eprintln!("$ cargo run --package {package} --example {example}");
             let arguments = ["run", "--quiet", "--package", &package, "--example", example];
-            shell::output(&mut shell::cargo(&arguments))?;
+            // Some are of what a feature adds.
+            shell::output(shell::cargo(&arguments).arg("--all-features"))?;
         }
     }
     Ok(())

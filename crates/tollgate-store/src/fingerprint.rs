@@ -18,6 +18,7 @@ use std::hash::{BuildHasher, RandomState};
 
 use tollgate_core::{Key, Shown, Value};
 
+use crate::charge::Receipt;
 use crate::concealer::Concealer;
 use crate::siphash::SipHasher;
 
@@ -31,6 +32,14 @@ pub(crate) struct Fingerprint {
 impl Fingerprint {
     /// Of no key: an empty slot.
     pub(crate) const NONE: Self = Self { first: 0, second: 0 };
+}
+
+impl Receipt {
+    /// What the state that was charged is known by in this store: all its charges have it, and those
+    /// of no other state.
+    pub fn state(&self) -> u128 {
+        u128::from(self.key.first) << 64 | u128::from(self.key.second)
+    }
 }
 
 /// The secret of one store.

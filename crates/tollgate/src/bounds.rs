@@ -9,6 +9,10 @@ pub const FORWARDED_MAX: usize = 64;
 /// How much later than the wait a denied client may be told to come back, in percent of the wait.
 pub const SPREAD_PERCENT: u64 = 30;
 
+/// Requests that a layer holds at a time, unless it is told another number. Each has a timer and keeps
+/// its connection busy; whoever has more of them waiting has another problem than their order.
+pub const HELD_MAX: usize = 10_000;
+
 pub use tollgate_policy::bounds::{POLICY_BYTES_MAX, TENANTS_BYTES_MAX};
 pub use tollgate_store::bounds::MAX_BYTES_DEFAULT;
 

@@ -27,9 +27,12 @@ pub mod client;
 mod extract;
 pub mod fields;
 pub mod json;
+#[cfg(feature = "tower")]
+pub mod layer;
 pub mod path;
 pub mod problem;
 pub mod query;
+pub mod settle;
 mod text;
 
 use ::http::StatusCode;
@@ -37,6 +40,8 @@ use ::http::StatusCode;
 use crate::{Ruling, Verdict};
 
 pub use extract::{Attributes, BadRequest, Sent, extract};
+#[cfg(feature = "tower")]
+pub use layer::{Peer, TollgateLayer};
 pub use text::number_before;
 
 /// The status that a verdict is answered with, where it is not passed on.

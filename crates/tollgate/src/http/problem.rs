@@ -25,7 +25,7 @@ use super::text::{json_string, number};
 use crate::{Answer, Micros, Outcome, Ruling, Verdict};
 
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
-const REDUCED_CAPACITY: &str =
+pub(super) const REDUCED_CAPACITY: &str =
     "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity";
 
 /// How a refusal is written.

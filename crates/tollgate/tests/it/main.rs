@@ -6,10 +6,13 @@ mod envoy;
 mod examples;
 mod fields;
 mod identity;
+#[cfg(feature = "tower")]
+mod layer;
 mod limiter;
 mod operator;
 #[cfg(feature = "redis")]
 mod redis;
+mod settle;
 
 use std::sync::Arc;
 

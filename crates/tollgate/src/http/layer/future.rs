@@ -1,0 +1,197 @@
+//! A request on its way to its response.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use ::http::{Request, Response};
+use bytes::Bytes;
+use http_body::Body;
+use pin_project_lite::pin_project;
+use tokio::runtime::Handle;
+use tokio::time::Sleep;
+use tower_service::Service;
+
+use super::Shared;
+use super::ask::{Admitted, Passage};
+use super::body::ResponseBody;
+use super::hold::Ticket;
+use crate::{Verdict, Waiting};
+
+pin_project! {
+    /// The response of a [`Tollgate`](super::Tollgate), on its way.
+    pub struct ResponseFuture<S, B>
+    where
+        S: Service<Request<B>>,
+    {
+        #[pin]
+        state: State<S, B>,
+    }
+}
+
+pin_project! {
+    #[project = StateProjection]
+    enum State<S, B>
+    where
+        S: Service<Request<B>>,
+    {
+        Refused { answer: Option<Response<Bytes>> },
+        Asking { asking: Asking, call: Option<Call<S, B>> },
+        Held {
+            // Before the call, so that a place is given up before anything else ends.
+            ticket: Ticket,
+            #[pin]
+            timer: Sleep,
+            call: Option<(Call<S, B>, Passage)>,
+        },
+        Called {
+            #[pin]
+            response: S::Future,
+            passage: Option<Passage>,
+        },
+    }
+}
+
+/// A request, and the service that was made ready for it.
+pub(super) struct Call<S, B> {
+    pub(super) service: S,
+    pub(super) request: Request<B>,
+}
+
+impl<S, B> ResponseFuture<S, B>
+where
+    S: Service<Request<B>>,
+{
+    pub(super) fn refused(answer: Response<Bytes>) -> Self {
+        Self { state: State::Refused { answer: Some(answer) } }
+    }
+
+    /// The response to a request about which somebody is being asked.
+    pub(super) fn asking(asking: Asking, call: Call<S, B>) -> Self {
+        Self { state: State::Asking { asking, call: Some(call) } }
+    }
+
+    /// The response to a request that was judged. If it has to wait, `ready` gives the service that
+    /// it waits for.
+    pub(super) fn judged(
+        admitted: Admitted,
+        service: &mut S,
+        ready: impl FnOnce(&mut S) -> S,
+        request: Request<B>,
+    ) -> Self {
+        let state = match admitted {
+            Admitted::Passed(passage) => State::called(service, request, passage),
+            Admitted::Held(ticket, passage) => {
+                State::held(ticket, passage, Call { service: ready(service), request })
+            }
+            Admitted::Refused(denial) => {
+                State::Refused { answer: Some(denial.answer(request.headers())) }
+            }
+        };
+        Self { state }
+    }
+}
+
+impl<S, B> State<S, B>
+where
+    S: Service<Request<B>>,
+{
+    fn called(service: &mut S, request: Request<B>, passage: Passage) -> Self {
+        Self::Called { response: service.call(request), passage: Some(passage) }
+    }
+
+    fn held(ticket: Ticket, passage: Passage, call: Call<S, B>) -> Self {
+        Self::Held { timer: ticket.timer(), ticket, call: Some((call, passage)) }
+    }
+}
+
+impl<S, B, R> Future for ResponseFuture<S, B>
+where
+    S: Service<Request<B>, Response = Response<R>>,
+    R: Body,
+{
+    type Output = Result<Response<ResponseBody<R>>, S::Error>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        const ONCE: &str = "a response is not polled for once it was given";
+        let mut state = self.project().state;
+        loop {
+            let next = match state.as_mut().project() {
+                StateProjection::Refused { answer } => {
+                    let answer = answer.take().expect(ONCE);
+                    return Poll::Ready(Ok(answer.map(ResponseBody::refusal)));
+                }
+                StateProjection::Asking { asking, call } => {
+                    let admitted = ready!(asking.poll(context));
+                    let mut call = call.take().expect(ONCE);
+                    match admitted {
+                        Admitted::Passed(passage) => {
+                            State::called(&mut call.service, call.request, passage)
+                        }
+                        Admitted::Held(ticket, passage) => State::held(ticket, passage, call),
+                        Admitted::Refused(denial) => {
+                            State::Refused { answer: Some(denial.answer(call.request.headers())) }
+                        }
+                    }
+                }
+                StateProjection::Held { ticket, timer, call } => {
+                    ready!(ticket.poll(timer, context));
+                    let (mut call, passage) = call.take().expect(ONCE);
+                    State::called(&mut call.service, call.request, passage)
+                }
+                StateProjection::Called { response, passage } => {
+                    let response = ready!(response.poll(context));
+                    let passage = passage.take().expect(ONCE);
+                    return Poll::Ready(response.map(|response| passage.dress(response)));
+                }
+            };
+            state.set(next);
+        }
+    }
+}
+
+impl<S, B> fmt::Debug for ResponseFuture<S, B>
+where
+    S: Service<Request<B>>,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ResponseFuture")
+    }
+}
+
+/// A verdict on its way.
+pub(super) struct Asking {
+    verdict: Option<Waiting<Verdict>>,
+    shared: Arc<Shared>,
+    spread: u64,
+}
+
+impl Asking {
+    pub(super) fn new(verdict: Waiting<Verdict>, shared: Arc<Shared>, spread: u64) -> Self {
+        Self { verdict: Some(verdict), shared, spread }
+    }
+
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Admitted> {
+        let waiting = self.verdict.as_mut().expect("it is asked until it has answered");
+        let verdict = ready!(Pin::new(waiting).poll(context));
+        self.verdict = None;
+        Poll::Ready(self.shared.admit(verdict, self.spread))
+    }
+}
+
+impl Drop for Asking {
+    /// Who goes away now is charged all the same, as one that had gone a moment later. But a slot
+    /// that it is about to be given must not be held for nobody.
+    fn drop(&mut self) {
+        let (Some(verdict), Ok(runtime)) = (self.verdict.take(), Handle::try_current()) else {
+            return;
+        };
+        let limiter = Arc::clone(&self.shared.limiter);
+        runtime.spawn(async move {
+            if let Some(lease) = verdict.await.take_lease() {
+                drop(limiter.release(lease));
+            }
+        });
+    }
+}
