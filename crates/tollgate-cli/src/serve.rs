@@ -27,7 +27,8 @@ const REPLICAS: &str = "TOLLGATE_REPLICAS";
 /// Decide requests over HTTP, gRPC and the Redis protocol
 ///
 /// Without a policy a built-in one is served, in memory and on loopback. Logs go to standard
-/// error: text on a terminal, one JSON object a line otherwise.
+/// error: text on a terminal, one JSON object a line otherwise. TOLLGATE_REPLICAS says how many
+/// servers share the requests: several that each count for themselves are warned of.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {

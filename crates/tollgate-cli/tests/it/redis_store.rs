@@ -116,17 +116,6 @@ impl Node {
     }
 }
 
-/// Tries for about a second.
-fn within_a_second(what: &str, mut attempt: impl FnMut() -> bool) {
-    for _ in 0..100 {
-        if attempt() {
-            return;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(10));
-    }
-    panic!("not within a second: {what}")
-}
-
 /// Whether a server has a key, as somebody who looks would find out.
 fn has_key(server: &harness::Server, key: &str) -> bool {
     server.command(&["EXISTS", key]).integer() == 1

@@ -21,14 +21,23 @@ const TRIES: u32 = 3_000;
 const STEP: Duration = Duration::from_millis(10);
 
 /// Tries until there is a value, or fails the test.
-pub(crate) fn eventually<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
-    for _ in 0..TRIES {
+pub(crate) fn eventually<T>(what: &str, attempt: impl FnMut() -> Option<T>) -> T {
+    within(TRIES, what, attempt)
+}
+
+/// The same for what is promised within a second.
+pub(crate) fn within_a_second(what: &str, mut attempt: impl FnMut() -> bool) {
+    within(100, what, || attempt().then_some(()));
+}
+
+fn within<T>(tries: u32, what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
+    for _ in 0..tries {
         if let Some(value) = attempt() {
             return value;
         }
         thread::sleep(STEP);
     }
-    panic!("waited for long, and in vain: {what}")
+    panic!("waited for {:?}, and in vain: {what}", tries * STEP)
 }
 
 /// A port for a program that cannot choose one itself. It is below those that the system gives to

@@ -26,11 +26,11 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval, timeout};
 use tollgate_core::lua::{self, LEASE_FIELDS};
 use tollgate_core::{Cost, Decision, Leasable, LeaseAnswer, LeaseCall, Micros, Timestamp};
 
-use self::bounds::{POOLS_MAX, REVIEW_PAUSE, SHARDS, WAITERS_MAX};
+use self::bounds::{POOLS_MAX, RETURN_PAUSE, REVIEW_PAUSE, SHARDS, WAITERS_MAX};
 pub(crate) use self::pool::Payment;
 use self::pool::Pool;
 use super::call::{Call, Failure, Reply};
@@ -189,14 +189,38 @@ impl Leased {
         }
     }
 
-    /// Gives back everything that is held, at the end. What has a call under way is left to lapse.
+    /// Gives back everything that is held, at the end, when nobody asks any more. A call under way is
+    /// waited for, since what it brings is to be given back too; for as long as a call may take.
     pub(crate) fn return_all(self: &Arc<Self>) -> Asked<()> {
+        let Some(fleet) = self.fleet.upgrade() else { return Asked::Ready(()) };
+        let (told, returned) = oneshot::channel();
+        let leased = Arc::clone(self);
+        fleet.spawn(async move {
+            let longest = Duration::from_micros(4 * leased.patience.as_micros());
+            let mut pauses = interval(RETURN_PAUSE);
+            let returning = async {
+                while !leased.return_idle().await {
+                    pauses.tick().await;
+                }
+            };
+            // What is not given back by then lapses.
+            let _ = timeout(longest, returning).await;
+            // Whoever went away does not want to know.
+            let _ = told.send(());
+        });
+        Asked::later(async { returned.await.unwrap_or_default() })
+    }
+
+    /// Gives back what there is no call about under way; tells whether that was everything.
+    async fn return_idle(&self) -> bool {
+        let Some(fleet) = self.fleet.upgrade() else { return true };
         let now = self.clock.now();
         let mut sent = Vec::new();
-        let Some(fleet) = self.fleet.upgrade() else { return Asked::Ready(()) };
+        let mut is_all = true;
         for shard in &self.shards {
             locked(shard).retain(|_, entry| {
                 if entry.pool.is_asking() {
+                    is_all = false;
                     return true;
                 }
                 if entry.pool.has_to_tell(now) {
@@ -208,12 +232,12 @@ impl Leased {
                 false
             });
         }
-        Asked::later(async {
-            for pending in sent {
-                // A lease that was not given back lapses.
-                let _ = pending.await;
-            }
-        })
+        drop(fleet);
+        for pending in sent {
+            // A lease that was not given back lapses.
+            let _ = pending.await;
+        }
+        is_all
     }
 
     /// Decides a request about a key that there is no room to know.

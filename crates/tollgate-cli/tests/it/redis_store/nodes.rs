@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 
 use serde_json::{Value, json};
-use tollgate_harness::{Client, Flavour, Server, Setup};
+use tollgate_harness::{Client, Flavour, Proxy, Server};
 
-use super::{Node, has_key, patient, policy, within_a_second};
+use super::{Node, has_key, patient, policy};
 use crate::Folder;
-use crate::support::eventually;
 use crate::support::http::{Connection, Response};
+use crate::support::{eventually, within_a_second};
 
 #[test]
 fn without_redis_it_is_ready_within_a_second_and_goes_over_to_redis_when_it_comes() {
@@ -54,6 +54,22 @@ fn without_redis_it_is_ready_within_a_second_and_goes_over_to_redis_when_it_come
     assert!(has_key(&redis, "tollgate:{a}:own"));
     let told = |what: &str| node.server.log().iter().filter(|line| line.contains(what)).count();
     assert_eq!((told("redis is unreachable"), told("redis is back")), (1, 1));
+}
+
+#[test]
+fn a_redis_that_hangs_at_the_start_holds_nobody_up() {
+    let redis = Server::start(Flavour::Redis);
+    let proxy = Proxy::start(redis.address());
+    proxy.hang();
+    let store = format!("{{ redis: {{ url: '{}', timeout: 100ms }} }}", proxy.url());
+    let node = Node::spawn(&store, "  - { name: api, per: [user], rate: 2/year }\n");
+    within_a_second("it is ready", || {
+        let is_up = node.server.log().iter().any(|line| line.contains("\"admin\""));
+        is_up && node.admin("GET", "/readyz", "").status == 200
+    });
+    assert_eq!(node.statuses("user=a"), [200, 200, 429], "it counts by itself");
+    proxy.heal();
+    node.until_redis_is_there();
 }
 
 #[test]
@@ -201,6 +217,28 @@ fn a_rolling_restart_under_load_loses_nothing_and_gives_leased_units_back() {
     assert_eq!(allowed.map(AtomicU32::into_inner), [STRICT, LEASED]);
 }
 
+#[test]
+fn what_a_node_holds_of_a_lease_when_it_is_stopped_is_to_be_had_from_the_others() {
+    const LIMIT: u32 = 1_000_000;
+    let redis = Server::start(Flavour::Redis);
+    let limits = format!(
+        "  - {{ name: hot, per: [hot], rate: {LIMIT}/year, algorithm: token_bucket, sync: leased }}\n"
+    );
+    let start = || Node::start(&patient(&redis.url()), &limits);
+    let (mut first, second) = (start(), start());
+    let (allowed, is_done) = (AtomicU32::new(0), AtomicBool::new(false));
+    let only_first = Mutex::new(addresses(std::slice::from_ref(&first)));
+    thread::scope(|scope| {
+        // To the very end: a node that is not asked for a while gives everything back by itself.
+        scope.spawn(|| ask_one_after_the_other(&only_first, "/v1/check?hot=a", &is_done, &allowed));
+        eventually("there is load", || (allowed.load(Ordering::Relaxed) > 500).then_some(()));
+        first.stop();
+        is_done.store(true, Ordering::Relaxed);
+    });
+    let left = LIMIT - allowed.into_inner();
+    assert_eq!(second.statuses(&format!("hot=a&cost={left}")), [200], "{left} are left");
+}
+
 fn addresses(nodes: &[Node]) -> Vec<SocketAddr> {
     nodes.iter().map(|node| node.server.address("http")).collect()
 }
@@ -218,6 +256,9 @@ fn ask_one_after_the_other(
             let addresses = addresses.lock().expect("nobody panics with it");
             addresses[turn % addresses.len()]
         };
+        if is_done.load(Ordering::Relaxed) {
+            return;
+        }
         let Ok(mut connection) = Connection::try_open(address) else { continue };
         let mut is_in_use = false;
         for _ in 0..100 {
@@ -243,7 +284,7 @@ fn ask_one_after_the_other(
 
 #[test]
 fn a_policy_loaded_anew_keeps_what_was_consumed_in_redis() {
-    let redis = Setup::new(Flavour::Valkey).start();
+    let redis = Server::start(Flavour::Valkey);
     let limits = |count: u32| {
         format!("  - {{ name: api, per: [user], rate: {count}/year, algorithm: token_bucket }}\n")
     };

@@ -130,7 +130,6 @@ fn a_cluster_is_found_through_one_of_its_servers() {
         let has_some = |server: &Server| {
             let has = |user: &&String| {
                 let key = format!("tollgate:{{{user}}}:api");
-                server.command(&["CLUSTER", "KEYSLOT", &key]);
                 server
                     .try_command(&["EXISTS", &key])
                     .is_ok_and(|it| it == tollgate_harness::Reply::Integer(1))
@@ -161,7 +160,9 @@ fn two_nodes_as_the_readme_starts_them_share_one_limit() {
     let (_, rest) = readme.split_once("cat > node.yaml <<'YAML'\n").unwrap();
     let policy = rest.split_once("\nYAML\n").unwrap().0;
     let redis = Server::start(Flavour::Redis);
-    let policy = policy.replace("redis://127.0.0.1:6379", &redis.url());
+    // For machines that are busy with other tests, and for any minute of the hour.
+    let policy = policy.replace("redis://127.0.0.1:6379", &patient(&redis.url()));
+    let policy = policy.replace("5/minute", "5/year");
     let folder = Folder::with(&[("node.yaml", &policy)]);
     let start = || crate::support::server::Server::start(Path::new(&folder.path("node.yaml")));
     let nodes = [start(), start()];

@@ -26,6 +26,9 @@ pub(crate) const REVIEW_AFTER: Micros = Micros::from_millis(200);
 /// How often pools are looked through for that.
 pub(crate) const REVIEW_PAUSE: Duration = Duration::from_millis(50);
 
+/// How often it is looked, at the end, whether a call under way has come back: as long as one takes.
+pub(crate) const RETURN_PAUSE: Duration = Duration::from_millis(1);
+
 /// A node asks for more when it holds so small a part, as a divisor, of what it used of late.
 pub(crate) const AHEAD_SHARE: u32 = 4;
 
