@@ -255,7 +255,7 @@ pub enum OnDenied {
     /// It is closed, with code 1008.
     #[default]
     Close,
-    /// Nothing more is read from it until the message is allowed.
+    /// Nothing more is read from it until the message is allowed; if no wait helps, it is closed.
     Delay,
 }
 
