@@ -155,14 +155,12 @@ impl Leased {
         }
     }
 
-    /// Takes back what was paid for a request that another limit then denied. What Redis charged is
-    /// given back by its receipt, and not here.
-    pub(crate) fn give_back(&self, key: Fingerprint, payment: Payment) {
-        if let Payment::Held { lease, units } = payment
-            && let Some(entry) = self.shard(key).get_mut(&key)
-        {
-            entry.pool.give_back(lease, units);
-        }
+    /// Takes back what was paid for a request that is not to be counted; false if it stays spent. What
+    /// Redis charged is given back by its receipt, and not here.
+    pub(crate) fn give_back(&self, key: Fingerprint, payment: Payment) -> bool {
+        let Payment::Held { mark, units } = payment else { return false };
+        let mut shard = self.shard(key);
+        shard.get_mut(&key).is_some_and(|entry| entry.pool.give_back(mark, units))
     }
 
     /// Forgets what is held of a key, since somebody made Redis forget it.

@@ -69,7 +69,7 @@ pub(super) struct Inner {
     denials: Denials,
     /// Whether the clock is a test's, and so told to the scripts; which then answer everything.
     pub(super) is_virtual: bool,
-    clock: Clock,
+    pub(super) clock: Clock,
     /// The last charge's. It starts anywhere, so that no two nodes give the same.
     last_id: AtomicU64,
     /// Requests that were settled without Redis.
@@ -237,7 +237,7 @@ impl RedisStore {
 
     /// Gives back what a charge took and time has not given back already; a slot is released by it.
     /// False if nothing was left of it, or if Redis does not answer: then a slot comes back when its
-    /// lease ends.
+    /// lease ends. What a bucket paid from units taken in advance stays spent once Redis knows of it.
     pub fn refund(&self, claim: &Claim) -> Asked<bool> {
         self.0.denials.forget(claim.receipt.key, self.0.clock.now());
         match (claim.receipt.kept, &claim.origin) {
@@ -245,8 +245,8 @@ impl RedisStore {
                 self.0.give_back(&origin.items, *place, &claim.receipt)
             }
             (Kept::Lease, _) => {
-                self.0.leased.give_back(claim.receipt.key, held(&claim.receipt));
-                Asked::Ready(true)
+                let Receipt { key, .. } = claim.receipt;
+                Asked::Ready(self.0.leased.give_back(key, held(&claim.receipt)))
             }
             _ => Asked::Ready(self.0.local.refund(&claim.receipt)),
         }
@@ -263,7 +263,7 @@ impl RedisStore {
                 inner.send_settlement(origin, *place, receipt, cost)
             }
             (Kept::Lease, Some((origin, place))) if cost <= receipt.cost => {
-                let back = Payment::Held { lease: receipt.mark, units: less };
+                let back = Payment::Held { mark: receipt.mark, units: less };
                 inner.leased.give_back(receipt.key, back);
                 inner.look_at_leased(origin, *place)
             }
@@ -510,9 +510,7 @@ impl Inner {
         let nothing = Receipt { kept: Kept::Lease, ..Receipt::of_nothing(key, limit.number) };
         let receipt = match payment {
             Payment::Nothing => nothing,
-            Payment::Held { lease, units } => {
-                Receipt { cost: Cost::new(units), mark: lease, ..nothing }
-            }
+            Payment::Held { mark, units } => Receipt { cost: Cost::new(units), mark, ..nothing },
             Payment::Charged(tollgate_core::Receipt { at, cost, debt_before: mark }) => {
                 Receipt { key, limit: limit.number, cost, at, mark, kept: Kept::Redis }
             }
@@ -586,10 +584,8 @@ impl Inner {
             }
             match receipt.kept {
                 Kept::Redis => drop(self.give_back(items, place, &receipt)),
-                Kept::Lease => self.leased.give_back(receipt.key, held(&receipt)),
-                Kept::Memory => {
-                    self.local.refund(&receipt);
-                }
+                Kept::Lease => _ = self.leased.give_back(receipt.key, held(&receipt)),
+                Kept::Memory => _ = self.local.refund(&receipt),
             }
             if let Some(decision) = taken.decision() {
                 let remaining = decision.remaining.saturating_add(receipt.cost.units());
@@ -814,7 +810,7 @@ fn is_changed(answer: &Result<Reply, Failure>) -> bool {
 
 /// What was paid from a lease.
 fn held(receipt: &Receipt) -> Payment {
-    Payment::Held { lease: receipt.mark, units: receipt.cost.units() }
+    Payment::Held { mark: receipt.mark, units: receipt.cost.units() }
 }
 
 fn is_concurrency(limit: &Limit) -> bool {

@@ -32,7 +32,9 @@ pub(crate) struct Pool {
     /// Redis had less to give than was wanted: until asked by a request, it is not asked for more.
     is_scarce: bool,
     underway: Option<Underway>,
-    /// When the last call was sent.
+    /// The number of the last call that was sent; zero if there was none since the lease began.
+    last_call: u64,
+    /// When that was.
     asked_at: Timestamp,
     usage: Usage,
     told: Told,
@@ -67,8 +69,8 @@ pub(crate) enum Payment {
     Nothing,
     /// From a lease.
     Held {
-        /// Which one.
-        lease: u64,
+        /// Of which time: see [`Pool::mark`].
+        mark: u64,
         /// How much.
         units: u32,
     },
@@ -86,6 +88,7 @@ impl Pool {
             ends_at: Timestamp::EPOCH,
             is_scarce: false,
             underway: None,
+            last_call: 0,
             asked_at: Timestamp::EPOCH,
             usage: Usage::default(),
             told: Told::default(),
@@ -113,18 +116,34 @@ impl Pool {
         self.told.word = charged.word;
         let payment = match units {
             0 => Payment::Nothing,
-            _ => Payment::Held { lease: self.id, units },
+            _ => Payment::Held { mark: self.mark(), units },
         };
         Some((charged.decision, payment))
     }
 
-    /// Takes units back that were paid and then not used, if they are known to be of this lease and
-    /// not yet reported. Others stay spent.
-    pub(crate) fn give_back(&mut self, lease: u64, units: u32) {
-        if lease == self.id && units <= self.spent {
-            self.spent -= units;
-            self.held += units;
+    /// Takes units back that were paid and then not used; false if they stay spent. Those of a bucket
+    /// do once they were reported: Redis has charged them, and time repays them there.
+    pub(crate) fn give_back(&mut self, mark: u64, units: u32) -> bool {
+        let is_unreported = match self.limit {
+            Leasable::TokenBucket(_) => units <= self.spent,
+            // Redis is not told what is spent of a window.
+            Leasable::FixedWindow(_) => true,
+        };
+        let is_ours = mark != 0 && mark == self.mark() && is_unreported;
+        if is_ours {
+            self.spent = self.spent.saturating_sub(units);
+            self.held = self.held.saturating_add(units);
             self.told.word = self.limit.without(self.told.word, units);
+        }
+        is_ours
+    }
+
+    /// What is the same for as long as units can be given back: of a bucket until the next call, which
+    /// reports them, of a window until it ends.
+    fn mark(&self) -> u64 {
+        match self.limit {
+            Leasable::TokenBucket(_) => self.last_call,
+            Leasable::FixedWindow(_) => self.id,
         }
     }
 
@@ -217,7 +236,7 @@ impl Pool {
         let spent = std::mem::take(&mut self.spent);
         let call = LeaseCall { id: self.id, spent, returned, cost, want };
         self.underway = Some(Underway { number, sent_at: now, kept: self.held, call });
-        self.asked_at = now;
+        (self.last_call, self.asked_at) = (number, now);
         call
     }
 
@@ -268,7 +287,7 @@ impl Pool {
 
     /// Leaves the lease to lapse.
     pub(crate) fn abandon(&mut self) {
-        (self.id, self.held, self.spent) = (0, 0, 0);
+        (self.id, self.held, self.spent, self.last_call) = (0, 0, 0, 0);
     }
 }
 
@@ -439,18 +458,46 @@ mod tests {
         }
     }
 
+    /// A unit that the pool pays for, and what it is given back by.
+    fn paid(pair: &mut Pair) -> (u64, u32) {
+        let limit = pair.limit;
+        let paid = pair.pool.spend(pair.now, &limit, Cost::ONE).expect("it holds some");
+        let Payment::Held { mark, units } = paid.1 else { panic!("{paid:?}") };
+        (mark, units)
+    }
+
     #[test]
-    fn what_was_reported_as_spent_cannot_be_given_back() {
+    fn what_was_reported_as_spent_is_not_taken_out_of_what_others_spent_since() {
+        let [mut bucket, _] = Pair::both(100);
+        bucket.take_ten();
+        let (mark, units) = paid(&mut bucket);
+        bucket.review();
+        paid(&mut bucket);
+        let (held, spent) = (bucket.pool.held, bucket.pool.spent);
+        assert!(!bucket.pool.give_back(mark, units));
+        assert_eq!((bucket.pool.held, bucket.pool.spent), (held, spent));
+    }
+
+    #[test]
+    fn what_was_paid_since_the_last_call_can_be_given_back_and_of_a_window_also_what_was_before() {
         for mut pair in Pair::both(100) {
             pair.take_ten();
-            let limit = pair.limit;
-            let paid = pair.pool.spend(pair.now, &limit, Cost::ONE).expect("it holds some");
-            let Payment::Held { lease, units } = paid.1 else { panic!("{paid:?}") };
-            pair.review();
+            let (mark, units) = paid(&mut pair);
             let held = pair.pool.held;
-            pair.pool.give_back(lease, units);
-            assert_eq!(pair.pool.held, held);
+            assert!(pair.pool.give_back(mark, units));
+            assert_eq!(pair.pool.held, held + 1);
         }
+        let [_, mut window] = Pair::both(100);
+        window.take_ten();
+        let (mark, units) = paid(&mut window);
+        window.review();
+        let held = window.pool.held;
+        assert!(window.pool.give_back(mark, units));
+        assert_eq!(window.pool.held, held + 1);
+        assert_eq!(window.left_to_others() + window.pool.held, 90);
+        window.pass(86_400_000);
+        window.take();
+        assert!(!window.pool.give_back(mark, units), "that window is over");
     }
 
     #[test]

@@ -233,7 +233,7 @@ fn what_a_denied_request_gives_back_is_there_for_the_next() {
             let paid = node.take(&limit, 1).expect("Redis answers");
             matches!(paid.payment, Payment::Held { .. }).then_some(paid)
         });
-        node.leased.give_back(KEY, paid.payment);
+        assert!(node.leased.give_back(KEY, paid.payment));
         let after = node.take(&limit, 0).expect("Redis answers").decision;
         assert_eq!(after.remaining, paid.decision.remaining + 1, "{limit:?}");
     }
