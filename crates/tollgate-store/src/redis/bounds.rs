@@ -6,6 +6,9 @@ use std::time::Duration;
 /// a check would have.
 pub(crate) const QUEUE_MAX: usize = 65_536;
 
+/// Those of them that were handed over and not looked at yet.
+pub(crate) const INBOX_MAX: usize = QUEUE_MAX / 2;
+
 /// Pipelines on their way to one server. With one, the server idles while its replies are read; with
 /// more than a few, batches no longer grow and calls wait in sockets, where they cannot be taken back.
 pub(crate) const FLIGHTS_MAX: usize = 3;
@@ -42,6 +45,10 @@ pub(crate) const PATIENCE: Duration = Duration::from_millis(500);
 
 /// The same, for those who gave their calls more time than that: so many times a call's deadline.
 pub(crate) const PATIENCE_CALLS: u32 = 4;
+
+/// Sentinels that are silent are waited for during one part in so many of the patience, so that the
+/// rest is left for the master that the others name.
+pub(crate) const ABSENT_SENTINELS: u32 = 4;
 
 /// How long the servers of a Cluster are not asked again where its slots are.
 pub(crate) const REFRESH_PAUSE: Duration = Duration::from_millis(500);

@@ -15,7 +15,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::{Notify, oneshot};
-use tokio::time::{sleep_until, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 use tracing::warn;
 
 use super::bounds::{PATIENCE, PATIENCE_CALLS, REFRESH_PAUSE, SENTINEL_PAUSE};
@@ -101,7 +101,17 @@ impl Fleet {
 
     /// Hands a call over.
     pub(crate) fn send(&self, call: Call) -> Pending {
-        let deadline = clock::moment() + self.shared.timeout;
+        self.send_by(call, self.deadline())
+    }
+
+    /// When a call that is made now must be answered.
+    pub(crate) fn deadline(&self) -> Instant {
+        clock::moment() + self.shared.timeout
+    }
+
+    /// Hands a call over that must be answered by a deadline: that of the first one, if a request
+    /// takes several calls after each other.
+    pub(crate) fn send_by(&self, call: Call, deadline: Instant) -> Pending {
         match self.shared.map.load().route(call.slot) {
             Some(node) => node.send(call, deadline),
             None => Pending::NOT_SENT,
@@ -304,7 +314,9 @@ impl Shared {
             let map = self.map.load_full();
             let Some(node) = map.route(0) else { continue };
             let master = node.status().address();
-            let moved = timeout(self.patience(), sentinels.is_elsewhere(&master, turn)).await;
+            let patience = self.patience();
+            let asked = sentinels.is_elsewhere(&master, turn, patience);
+            let moved = timeout(patience, asked).await;
             // One that is unwell is looked for anyway.
             if moved == Ok(true) && !node.status().is_open() {
                 node.status().suspect();

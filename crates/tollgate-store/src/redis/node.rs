@@ -6,16 +6,21 @@
 //!
 //! - A call that may have run is not sent again. Sent again are calls that the server says it did not
 //!   run: it does not know the script, or the keys are elsewhere.
-//! - A caller hears of the deadline when it passes, whatever the connection does. Deadlines come in
-//!   the order of calls, so the oldest ones tell when to wake.
-//! - A call that is past its deadline, or that nobody waits for, is not sent.
+//! - A caller hears of the deadline when it passes, whatever the connection does.
+//! - A call that is past its deadline, that nobody waits for, or whose answer would come too late
+//!   going by recent flights, is not sent.
+//! - A server that is asked for more than it can do is not unwell: it is judged by how long flights
+//!   are in the air, never by how long calls waited before.
 
-use std::collections::VecDeque;
+mod flight;
+mod queue;
+
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::hash::{BuildHasher, RandomState};
 use std::mem;
-use std::pin::Pin;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
@@ -25,7 +30,9 @@ use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, Sleep, sleep_until, timeout};
 use tracing::{info, warn};
 
-use super::bounds::{BATCH_MAX, FLIGHTS_MAX, HOPS_MAX, QUEUE_MAX};
+use self::flight::{Flight, FlightTime};
+use self::queue::Queue;
+use super::bounds::{BATCH_MAX, FLIGHTS_MAX, HOPS_MAX, INBOX_MAX};
 use super::breaker::Breaker;
 use super::call::{Call, Failure, Job, Pending};
 use super::client::{Address, Answered, Connection, Pipeline};
@@ -87,11 +94,11 @@ pub(super) struct Status {
 impl Node {
     /// Starts the task that serves the node. It ends when nobody holds the node any more.
     pub(super) fn start(way: Way, fleet: &Arc<Shared>) -> Arc<Self> {
-        let (inbox, outbox) = mpsc::channel(QUEUE_MAX);
+        let (inbox, outbox) = mpsc::channel(INBOX_MAX);
         let status = Arc::new(Status::new(way.to_string()));
         let (told, shared) = (Arc::clone(&status), Arc::clone(fleet));
         // Timers are made where they ring, so the task makes its own.
-        fleet.runtime().spawn(async move { Server::new(way, shared, told, outbox).run().await });
+        fleet.runtime().spawn(async move { Server::new(way, shared, told, outbox).serve().await });
         Arc::new(Self { status, inbox })
     }
 
@@ -174,17 +181,18 @@ impl Status {
 
     fn lose(&self, jobs: impl IntoIterator<Item = Job>) {
         for job in jobs {
-            self.failures.fetch_add(1, Ordering::Relaxed);
+            // Whoever was told of the deadline is counted already.
+            self.failures.fetch_add(u64::from(job.is_open()), Ordering::Relaxed);
             job.settle(Err(Failure::Lost));
         }
     }
 }
 
 impl Way {
-    async fn connect(&self) -> Result<(Connection, String), String> {
+    async fn connect(&self, patience: Duration) -> Result<(Connection, String), String> {
         match self {
             Self::Fixed(address) => Ok((Connection::open(address).await?, address.to_string())),
-            Self::Master(sentinels) => sentinels.connect().await,
+            Self::Master(sentinels) => sentinels.connect(patience).await,
         }
     }
 
@@ -215,9 +223,9 @@ struct Server {
     is_closed: bool,
     /// What came in last; empty between two steps.
     arrived: Vec<Job>,
-    /// Not sent yet, oldest first.
-    waiting: VecDeque<Job>,
+    waiting: Queue,
     flights: Vec<Flight>,
+    flight_time: FlightTime,
     connection: Option<Connection>,
     breaker: Breaker,
     look: Option<Pin<Box<dyn Future<Output = Look> + Send>>>,
@@ -226,15 +234,6 @@ struct Server {
     is_set: bool,
     /// Calls without a reply when the server was last well.
     unanswered: u64,
-}
-
-/// A pipeline on its way.
-struct Flight {
-    answers: Pin<Box<dyn Future<Output = Result<Vec<Answered>, String>> + Send>>,
-    jobs: Vec<Job>,
-    /// The oldest deadline that has not passed.
-    deadline: Option<Instant>,
-    is_late: bool,
 }
 
 /// What a look at a server found.
@@ -247,6 +246,7 @@ struct Look {
 impl Server {
     fn new(way: Way, fleet: Arc<Shared>, status: Arc<Status>, inbox: mpsc::Receiver<Job>) -> Self {
         let now = clock::moment();
+        let flight_time = FlightTime::new(fleet.timeout());
         Self {
             way,
             fleet,
@@ -254,8 +254,9 @@ impl Server {
             inbox,
             is_closed: false,
             arrived: Vec::with_capacity(BATCH_MAX),
-            waiting: VecDeque::new(),
+            waiting: Queue::default(),
             flights: Vec::new(),
+            flight_time,
             connection: None,
             breaker: Breaker::new(now),
             look: None,
@@ -265,20 +266,50 @@ impl Server {
         }
     }
 
-    async fn run(mut self) {
+    /// Runs until nobody holds the node any more. What panics is a mistake of ours, most likely in
+    /// what is done with a late reply, and no reason to do without the server from then on.
+    async fn serve(mut self) {
+        while self.run_until_panic().await.is_err() {
+            self = self.start_over();
+        }
+    }
+
+    async fn run_until_panic(&mut self) -> std::thread::Result<()> {
+        let mut running = pin!(self.run());
+        poll_fn(|context| {
+            // After a panic nothing is used any more but what others hold too.
+            match catch_unwind(AssertUnwindSafe(|| running.as_mut().poll(context))) {
+                Ok(poll) => poll.map(Ok),
+                Err(panic) => Poll::Ready(Err(panic)),
+            }
+        })
+        .await
+    }
+
+    /// Begins anew, with a look after a pause. Whoever waited hears that the call may have run.
+    fn start_over(self) -> Self {
+        let Self { way, fleet, status, inbox, .. } = self;
+        let mut server = Self::new(way, fleet, status, inbox);
+        let now = clock::moment();
+        server.breaker.look_started(now);
+        server.breaker.look_failed(now, random());
+        server.opened("the task that serves it panicked");
+        server
+    }
+
+    async fn run(&mut self) {
         while !self.is_done() {
             self.launch();
             let due = self.breaker.due().filter(|_| self.look.is_none());
             tokio::select! {
                 biased;
                 (index, answers) = landed(&mut self.flights) => self.land(index, answers),
-                count = self.inbox.recv_many(&mut self.arrived, BATCH_MAX),
-                    if !self.is_closed && self.waiting.len() < QUEUE_MAX =>
-                {
+                // Before what comes in, which under load is always something.
+                () = self.alarm.as_mut(), if self.is_set => self.expire(clock::moment()),
+                count = self.inbox.recv_many(&mut self.arrived, BATCH_MAX), if !self.is_closed => {
                     self.is_closed = count == 0;
                     self.arrive();
                 }
-                () = self.alarm.as_mut(), if self.is_set => self.expire(clock::moment()),
                 look = ready(&mut self.look) => self.looked(look),
                 () = gone(self.connection.as_ref()) => self.disconnected("the connection was closed"),
                 () = self.status.suspected.notified() => self.look_again(),
@@ -289,22 +320,20 @@ impl Server {
 
     /// Whether nobody can send any more and nobody waits.
     fn is_done(&self) -> bool {
-        let is_empty = || self.flights.iter().all(|flight| flight.deadline.is_none());
-        self.is_closed && self.waiting.is_empty() && is_empty()
+        let is_open = || self.flights.iter().any(Flight::is_open);
+        self.is_closed && self.waiting.is_empty() && !is_open()
     }
 
     fn arrive(&mut self) {
         if self.breaker.is_open() {
-            self.arrived.drain(..).for_each(|job| self.status.reject(job));
-        } else if let Some(oldest) = self.arrived.iter().map(|job| job.deadline).min() {
-            for job in self.arrived.drain(..) {
-                // What was sent elsewhere before is older than what waits here.
-                if job.hops > 0 {
-                    self.waiting.push_front(job);
-                } else {
-                    self.waiting.push_back(job);
-                }
+            return self.arrived.drain(..).for_each(|job| self.status.reject(job));
+        }
+        for job in self.arrived.drain(..) {
+            if let Err(job) = self.waiting.push(job) {
+                self.status.reject(job);
             }
+        }
+        if let Some(oldest) = self.waiting.deadline() {
             self.set_alarm(oldest);
         }
     }
@@ -314,26 +343,29 @@ impl Server {
         if self.waiting.is_empty() {
             return;
         }
-        let on_time = self.flights.iter().filter(|flight| !flight.is_late).count();
-        for _ in on_time..FLIGHTS_MAX {
+        let on_time = self.flights.iter().filter(|flight| !flight.is_overdue()).count();
+        for on_time in on_time..FLIGHTS_MAX {
             let Some(connection) = self.connection.clone() else { return };
-            let jobs = self.next_batch();
-            let Some(deadline) = jobs.iter().map(|job| job.deadline).min() else { return };
+            let now = clock::moment();
+            let jobs = self.next_batch(now, on_time == 0);
+            if jobs.is_empty() {
+                return;
+            }
             let pipeline = pipeline_of(&jobs);
             self.status.pipelines.fetch_add(1, Ordering::Relaxed);
             self.status.calls.fetch_add(jobs.len() as u64, Ordering::Relaxed);
             let answers = Box::pin(connection.send(pipeline));
-            self.flights.push(Flight { answers, jobs, deadline: Some(deadline), is_late: false });
+            self.flights.push(Flight::new(answers, jobs, now, self.fleet.timeout()));
         }
     }
 
-    fn next_batch(&mut self) -> Vec<Job> {
-        let now = clock::moment();
+    fn next_batch(&mut self, now: Instant, is_idle: bool) -> Vec<Job> {
         let mut batch = Vec::with_capacity(self.waiting.len().min(BATCH_MAX));
         while batch.len() < BATCH_MAX
-            && let Some(job) = self.waiting.pop_front()
+            && let Some(job) = self.waiting.pop()
         {
-            if job.deadline <= now {
+            let left = job.deadline.saturating_duration_since(now);
+            if !self.flight_time.allows(left, is_idle) {
                 self.status.reject(job);
             } else if job.is_awaited() {
                 batch.push(job);
@@ -351,6 +383,8 @@ impl Server {
                 return self.disconnected(&why);
             }
         };
+        self.flight_time.landed(flight.time_in_air(clock::moment()));
+        let is_overdue = flight.is_overdue();
         let mut unwell = None;
         let mut again = Vec::new();
         let mut answers = answers.into_iter();
@@ -365,10 +399,10 @@ impl Server {
                 None => self.status.lose([job]),
             }
         }
-        again.into_iter().rev().for_each(|job| self.waiting.push_front(job));
+        again.into_iter().for_each(|job| self.waiting.put_back(job));
         match unwell {
             Some(why) => self.failed(&why),
-            None if !flight.is_late => self.breaker.succeeded(),
+            None if !is_overdue => self.breaker.succeeded(),
             None => {}
         }
     }
@@ -419,25 +453,20 @@ impl Server {
     fn expire(&mut self, now: Instant) {
         self.is_set = false;
         let mut is_stuck = false;
-        while self.waiting.front().is_some_and(|job| job.deadline <= now)
-            && let Some(job) = self.waiting.pop_front()
-        {
+        while let Some(job) = self.waiting.pop_expired(now) {
             self.status.reject(job);
             is_stuck |= self.connection.is_none();
         }
-        let mut late = u32::from(is_stuck);
+        let mut failures = u32::from(is_stuck);
         for flight in &mut self.flights {
-            let timeouts = flight.expire(now);
-            if timeouts > 0 {
-                self.status.timeouts.fetch_add(timeouts, Ordering::Relaxed);
-                late += u32::from(!mem::replace(&mut flight.is_late, true));
-            }
+            self.status.timeouts.fetch_add(flight.expire(now), Ordering::Relaxed);
+            failures += u32::from(flight.became_overdue(now));
         }
-        for _ in 0..late {
+        for _ in 0..failures {
             self.failed("no reply within the deadline");
         }
-        let deadlines = self.flights.iter().filter_map(|flight| flight.deadline);
-        if let Some(next) = deadlines.chain(self.waiting.front().map(|job| job.deadline)).min() {
+        let next = self.flights.iter().filter_map(Flight::next).chain(self.waiting.deadline());
+        if let Some(next) = next.min() {
             self.set_alarm(next);
         }
     }
@@ -509,30 +538,15 @@ impl Server {
             "redis is unreachable or unwell; limits are settled by on_store_failure until it is back"
         );
         self.unanswered = self.status.unanswered();
-        mem::take(&mut self.waiting).into_iter().for_each(|job| self.status.reject(job));
+        while let Some(job) = self.waiting.pop() {
+            self.status.reject(job);
+        }
     }
 
     fn closed(&mut self) {
         self.status.is_open.store(false, Ordering::Relaxed);
         let unanswered = self.status.unanswered() - self.unanswered;
         info!(server = %self.status.address(), unanswered, "redis is back");
-    }
-}
-
-impl Flight {
-    /// Tells callers whose deadline has passed, and how many they are.
-    fn expire(&mut self, now: Instant) -> u64 {
-        if self.deadline.is_none_or(|deadline| deadline > now) {
-            return 0;
-        }
-        let mut timeouts = 0;
-        for job in self.jobs.iter_mut().filter(|job| job.is_open() && job.deadline <= now) {
-            job.time_out();
-            timeouts += 1;
-        }
-        let open = self.jobs.iter().filter(|job| job.is_open());
-        self.deadline = open.map(|job| job.deadline).min();
-        timeouts
     }
 }
 
@@ -569,7 +583,7 @@ async fn look(
     let looking = async {
         let (connection, address) = match connection {
             Some(connection) => (connection, None),
-            None => way.connect().await.map(|(connection, at)| (connection, Some(at)))?,
+            None => way.connect(patience).await.map(|(connection, at)| (connection, Some(at)))?,
         };
         let asked_at = clock::moment();
         let answer = connection.ask(&probe).await?;
@@ -636,4 +650,25 @@ async fn until(due: Option<Instant>) {
 
 fn random() -> u64 {
     RandomState::new().hash_one(0_u8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job(deadline: Instant) -> (Job, Pending) {
+        Job::new(Call { script: None, words: Words::new(), slot: 0, late: None }, deadline)
+    }
+
+    #[test]
+    fn a_call_that_timed_out_and_is_then_lost_is_counted_once() {
+        let status = Status::new("somewhere".to_owned());
+        let (mut late, _late) = job(clock::moment());
+        late.time_out();
+        status.lose([late]);
+        assert_eq!(status.health().failures, 0);
+        let (on_time, _on_time) = job(clock::moment());
+        status.lose([on_time]);
+        assert_eq!(status.health().failures, 1);
+    }
 }

@@ -2,12 +2,17 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::pin::pin;
+use std::time::Duration;
 
 use tokio::task::JoinSet;
+use tokio::time::sleep_until;
 
+use super::bounds::ABSENT_SENTINELS;
 use super::call::Reply;
 use super::client::{Address, Connection};
 use super::words::Words;
+use crate::clock;
 
 /// Sentinels and the name of the master they are asked for.
 #[derive(Debug)]
@@ -18,9 +23,9 @@ pub(super) struct Sentinels {
 
 impl Sentinels {
     /// Connects to the server that most Sentinels call the master, if it calls itself so too.
-    pub(super) async fn connect(&self) -> Result<(Connection, String), String> {
+    pub(super) async fn connect(&self, patience: Duration) -> Result<(Connection, String), String> {
         let mut why = format!("no sentinel knows a master {:?}", self.master);
-        for address in self.candidates().await {
+        for address in self.candidates(patience).await {
             match connect_to_master(&address).await {
                 Ok(connection) => return Ok((connection, address.to_string())),
                 Err(error) => why = format!("{address}: {error}"),
@@ -31,24 +36,32 @@ impl Sentinels {
 
     /// Whether the master is no longer where we think it is. One Sentinel is asked, each time another
     /// one, and the others only if it says so.
-    pub(super) async fn is_elsewhere(&self, known: &str, turn: usize) -> bool {
+    pub(super) async fn is_elsewhere(&self, known: &str, turn: usize, patience: Duration) -> bool {
         let sentinel = self.nodes[turn % self.nodes.len()].clone();
         let told = ask(sentinel, self.question()).await;
         if told.is_none_or(|address| address.to_string() == known) {
             return false;
         }
-        let most_likely = self.candidates().await.into_iter().next();
+        let most_likely = self.candidates(patience).await.into_iter().next();
         most_likely.is_some_and(|address| address.to_string() != known)
     }
 
-    /// Where the master may be, the most likely place first. Waits for no more answers once most
-    /// Sentinels agree, since those that are missing may never answer.
-    async fn candidates(&self) -> Vec<Address> {
+    /// Where the master may be, the most likely place first. Those that are missing may never answer:
+    /// nobody waits for them once most Sentinels agree, or for long once one has spoken. Whoever goes
+    /// by too few asks the server itself.
+    async fn candidates(&self, patience: Duration) -> Vec<Address> {
         let question = self.question();
         let mut asked: JoinSet<_> =
             self.nodes.iter().map(|node| ask(node.clone(), question.clone())).collect();
         let mut votes: HashMap<String, (usize, Address)> = HashMap::new();
-        while let Some(answer) = asked.join_next().await {
+        let mut enough = pin!(sleep_until(clock::moment() + patience / ABSENT_SENTINELS));
+        loop {
+            let answer = tokio::select! {
+                biased;
+                answer = asked.join_next() => answer,
+                () = &mut enough, if !votes.is_empty() => break,
+            };
+            let Some(answer) = answer else { break };
             let Some(address) = answer.ok().flatten() else { continue };
             let vote = votes.entry(address.to_string()).or_insert((0, address));
             vote.0 += 1;

@@ -240,6 +240,76 @@ fn everybody_hears_of_the_deadline_when_a_server_hangs_under_load() {
 }
 
 #[test]
+fn a_call_with_little_time_left_is_answered_in_that_time_whatever_waits_before_it() {
+    let server = Server::start(Flavour::Redis);
+    let fleet = open_one(&server, PATIENT);
+    until_ready(&fleet);
+    server.stop();
+    let sent = health(&fleet).calls;
+    let patient: Vec<_> =
+        (0..2 * FLIGHTS_MAX * BATCH_MAX).map(|_| fleet.send(count(&fleet, "n", 1))).collect();
+    eventually("there is room for no more", || {
+        (health(&fleet).calls - sent >= FLIGHTS_MAX as u64).then_some(())
+    });
+    let began = clock::moment();
+    let brief = fleet.send_by(count(&fleet, "n", 1), began + BRIEF);
+    assert!(matches!(wait(brief), Err(Failure::NotSent | Failure::Timeout)));
+    assert!(clock::moment() - began < PATIENT / 2);
+    server.cont();
+    assert!(patient.into_iter().all(|pending| wait(pending).is_ok()));
+}
+
+#[test]
+fn a_call_that_is_made_after_its_deadline_is_not_sent() {
+    let server = Server::start(Flavour::Redis);
+    let fleet = open_one(&server, PATIENT);
+    until_ready(&fleet);
+    let late = fleet.send_by(count(&fleet, "n", 1), clock::moment());
+    assert_eq!(wait(late), Err(Failure::NotSent));
+    assert_eq!(server.command(&["EXISTS", "n"]).integer(), 0);
+}
+
+#[test]
+fn a_server_that_is_asked_for_more_than_it_can_do_is_well_and_answers_what_is_sent() {
+    let server = Server::start(Flavour::Redis);
+    let proxy = Proxy::start(server.address());
+    // Of what is sent together a third is sent at once, the next after half a second, and what is
+    // left after a second has less time than that.
+    let flight = Duration::from_millis(500);
+    let fleet = open(&Servers::Single(proxy.url()), Duration::from_millis(1_400));
+    until_ready(&fleet);
+    let before = health(&fleet);
+    proxy.delay_replies(flight);
+    let pending: Vec<_> = (0..5_000).map(|_| fleet.send(count(&fleet, "n", 1))).collect();
+    let answers: Vec<_> = pending.into_iter().map(wait).collect();
+    let answered = answers.iter().filter(|answer| answer.is_ok()).count();
+    let not_sent = answers.iter().filter(|answer| **answer == Err(Failure::NotSent)).count();
+    assert_eq!((answered > 0, answered + not_sent), (true, 5_000));
+    let after = health(&fleet);
+    assert!(after.is_well);
+    assert_eq!((after.timeouts, after.failures), (before.timeouts, before.failures));
+    assert_eq!(server.command(&["GET", "n"]).text(), answered.to_string());
+}
+
+#[test]
+fn a_server_whose_task_panicked_is_used_again() {
+    let server = Server::start(Flavour::Redis);
+    let fleet = open_one(&server, PATIENT);
+    until_ready(&fleet);
+    server.stop();
+    let sent = health(&fleet).calls;
+    let mistake: Late = Box::new(|_| panic!("a mistake, as the test wants it"));
+    let dropped = fleet.send(Call { late: Some(mistake), ..count(&fleet, "n", 1) });
+    let other = fleet.send(count(&fleet, "n", 1));
+    eventually("both are sent", || (health(&fleet).calls >= sent + 2).then_some(()));
+    drop(dropped);
+    server.cont();
+    assert_eq!(wait(other), Err(Failure::Lost));
+    until_well(&fleet);
+    assert_eq!(wait(fleet.send(count(&fleet, "n", 1))), Ok(Reply::Integer(3)));
+}
+
+#[test]
 fn replies_that_come_late_or_to_nobody_go_to_the_hook() {
     let server = Server::start(Flavour::Redis);
     let fleet = open_one(&server, BRIEF);
@@ -472,6 +542,18 @@ fn the_master_is_found_by_sentinels_and_found_again_after_a_failover() {
         });
         until_well(&fleet);
     }
+}
+
+#[test]
+fn the_master_is_found_when_half_of_the_sentinels_are_silent() {
+    let sentinel = Sentinel::start(Flavour::Redis);
+    let silent = Proxy::start(sentinel.sentinels()[1].address());
+    silent.hang();
+    let nodes = vec![silent.url(), sentinel.urls().remove(0)];
+    let fleet = open(&Servers::Sentinel { master: sentinel.name().to_owned(), nodes }, PATIENT);
+    until_well(&fleet);
+    let master = sentinel.servers()[sentinel.master()].address().to_string();
+    assert_eq!(health(&fleet).address, master);
 }
 
 #[test]
