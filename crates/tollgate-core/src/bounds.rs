@@ -24,6 +24,10 @@ pub const REFILL_MICROS_MAX: u64 = 100 * PERIOD_MICROS_MAX;
 /// Entries a log may hold. A log is memory per key: 100,000 entries are 2.4 MB of it.
 pub const LOG_ENTRIES_MAX: u32 = 100_000;
 
+/// Entries of a log that are looked at one by one to tell a wait. Redis serves nobody else meanwhile, and
+/// looks at a thousand in less than a millisecond.
+pub const LOG_WALK_MAX: u32 = 1_000;
+
 /// How long a lease lasts unless it is renewed. A node that died keeps its units from the others for
 /// that long; one that lives renews a few times in it, and may miss some.
 pub const LEASE_MICROS: Micros = Micros::from_secs(1);

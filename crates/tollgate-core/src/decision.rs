@@ -30,7 +30,8 @@ pub enum Outcome {
     /// It may not. The same request alone would be allowed after `retry_after`, and not a
     /// microsecond earlier; `None` when no wait is known (a concurrency limit).
     Denied {
-        /// The shortest wait that works.
+        /// The shortest wait that works; one that works, where more entries of a log must end than
+        /// [`LOG_WALK_MAX`](crate::bounds::LOG_WALK_MAX) and they do not hold one unit each.
         retry_after: Option<Micros>,
     },
     /// It may not, and no wait helps: it costs more than the limit ever holds.

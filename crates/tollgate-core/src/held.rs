@@ -8,7 +8,7 @@
 
 use std::collections::VecDeque;
 
-use crate::bounds::LOG_ENTRIES_MAX;
+use crate::bounds::{LOG_ENTRIES_MAX, LOG_WALK_MAX};
 use crate::{Cost, Decision, Micros, Outcome, Timestamp};
 
 /// Names one charge of a log, so that it can be given back: a lease, or a refund.
@@ -280,19 +280,28 @@ impl Holding {
     }
 
     /// How long until at most `room` units are held, `taken` included.
+    ///
+    /// The entries are added up from the oldest on, [`LOG_WALK_MAX`] of them at most. Those behind are
+    /// taken for a unit each, which is the least: so the wait always works, and is the shortest unless
+    /// more entries than that must end and some behind them hold several units.
     fn falls_to(&self, room: u64, standing: &Standing<'_>, taken: Option<Entry>) -> Option<Micros> {
         if !self.end_is_known {
             return None;
         }
-        let mut used = standing.used + taken.map_or(0, |entry| u64::from(entry.units));
-        let held = standing.log.entries.iter().skip(standing.expired).copied().chain(taken);
-        for entry in held {
-            used -= u64::from(entry.units);
-            if used <= room {
-                return Some(self.ends_in(entry, standing));
+        let held = || standing.log.entries.range(standing.expired..).copied().chain(taken);
+        let ends_in = |entry| self.ends_in(entry, standing);
+        let used = standing.used + taken.map_or(0, |entry| u64::from(entry.units));
+        let (mut excess, mut ended) = (used - room, 0);
+        // Entries of one moment have no order that both twins know, so they are added up all or none.
+        let stop = held().nth(excess.min(u64::from(LOG_WALK_MAX)) as usize).map(ends_in);
+        for entry in held().take_while(|&entry| stop.is_none_or(|stop| ends_in(entry) < stop)) {
+            (excess, ended) = (excess.saturating_sub(u64::from(entry.units)), ended + 1);
+            if excess == 0 {
+                return Some(ends_in(entry));
             }
         }
-        Some(Micros::ZERO)
+        let last = held().nth(ended + excess as usize - 1).or_else(|| held().next_back());
+        last.map(ends_in)
     }
 
     fn ends_in(&self, entry: Entry, standing: &Standing<'_>) -> Micros {

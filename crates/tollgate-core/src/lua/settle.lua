@@ -19,11 +19,9 @@ local algorithm = whole(ALGORITHMS[number])
 local limit = { a, b, c, d, e, algorithm = algorithm }
 
 if algorithm.is_log then
-  local under = algorithm.written_under(limit, key)
-  if not under then
-    if redis.call('EXISTS', key) == 1 then return {} end
-    under = limit
-  end
+  local under, is_taken = algorithm.written_under(limit, key)
+  if is_taken then return {} end
+  under = under or limit
   if back > 0 then algorithm.give_back(under, key, NOW, id, held, back) end
   local state = algorithm.standing(under, key, NOW)
   if more > 0 then

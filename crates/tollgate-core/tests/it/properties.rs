@@ -1,14 +1,15 @@
 //! What holds of every algorithm on any traffic, checked over random traces that are the same in
 //! every run.
 
-use tollgate_core::bounds::LOG_ENTRIES_MAX;
+use tollgate_core::bounds::{LOG_ENTRIES_MAX, LOG_WALK_MAX};
 use tollgate_core::{
     Algorithm, Align, ChargeId, Cost, Counter, Decision, Entry, Limit, Log, Micros, Outcome, Quota,
     Timestamp,
 };
 
 use crate::support::{
-    Charged, Rng, START, Subject, period, random_cost, random_limit, random_step, span,
+    Charged, Rng, START, Subject, period, random_cost, random_limit, random_long_log, random_step,
+    span,
 };
 
 /// One decision of a trace, with the key as it was before and as it is after.
@@ -92,6 +93,68 @@ fn retry_after_is_the_shortest_wait_that_works() {
         assert!(!early.is_allowed(), "{after:?} {now:?} {cost:?} {wait:?}");
     });
     assert!(waits > 1_000, "only {waits} denials with a wait");
+}
+
+#[test]
+fn the_wait_of_a_long_log_works_and_is_the_shortest_where_a_thousand_entries_tell_it() {
+    let (mut shortest_waits, mut longer_waits) = (0, 0);
+    for seed in 0..300 {
+        let mut rng = Rng::new(seed);
+        let (hold, log) = random_long_log(&mut rng);
+        let entries: Vec<Entry> = log.entries().collect();
+        let units: u32 = entries.iter().map(|entry| entry.units).sum();
+        let Ok(Limit::Logged(limit)) = Quota::new(units, hold).map(Limit::sliding_log).unwrap()
+        else {
+            unreachable!("a log")
+        };
+        let now = entries[entries.len() - 1].at;
+        let cost = 1 + rng.below_either(&[u64::from(units), 2_000]) as u32;
+        let cost = Cost::new(cost.min(units));
+        let would = |now| limit.decide(&log, now, cost, ChargeId(u64::MAX)).decision;
+        let told = would(now).retry_after().unwrap();
+        assert!(would(now.plus(told)).is_allowed(), "seed {seed}: {cost:?} {told:?}");
+
+        let mut ended = 0;
+        let enough = entries.iter().find(|entry| {
+            ended += entry.units;
+            ended >= cost.units()
+        });
+        let enough = enough.unwrap().at;
+        let shortest = Micros::new(hold.as_micros() - (now.as_micros() - enough.as_micros()));
+        let is_walked_to = entries.get(LOG_WALK_MAX as usize).is_none_or(|at| enough < at.at);
+        let are_single = units as usize == entries.len();
+        if is_walked_to || are_single || cost.units() <= LOG_WALK_MAX {
+            assert_eq!(told, shortest, "seed {seed}: {cost:?}");
+            shortest_waits += 1;
+        } else {
+            assert!(told >= shortest, "seed {seed}: {cost:?}");
+            longer_waits += u64::from(told > shortest);
+        }
+    }
+    assert!(shortest_waits > 100 && longer_waits > 20, "{shortest_waits} and {longer_waits}");
+}
+
+#[test]
+fn past_a_thousand_entries_of_a_log_each_is_taken_for_a_unit() {
+    let at = |second| Timestamp::from_micros(START).plus(Micros::from_secs(second));
+    let entry = |second| Entry { at: at(second), id: ChargeId(second), units: 2 };
+    let log: Log = (0..3_000).map(entry).collect();
+    let log_of = |count| Limit::sliding_log(Quota::per_hour(count)).unwrap();
+    let told = |limit: Limit, cost| {
+        let Limit::Logged(limit) = limit else { unreachable!("a log") };
+        let decision = limit.decide(&log, at(3_000), Cost::new(cost), ChargeId(3_000)).decision;
+        // Which entry's end is waited for, and which one's for the next unit.
+        let entry = |wait: Option<Micros>| wait.unwrap().as_micros() / 1_000_000 - 600 + 1;
+        (entry(decision.retry_after()), entry(decision.next_after))
+    };
+    for (cost, entry) in
+        [(1, 1), (2, 1), (3, 2), (2_000, 1_000), (2_001, 1_001), (2_002, 1_002), (3_000, 2_000)]
+    {
+        assert_eq!(told(log_of(6_000), cost), (entry, 1), "{cost}");
+    }
+    // All but ten units must end, and then all: no more can be told than the newest's end.
+    assert_eq!(told(log_of(10), 1), (3_000, 3_000));
+    assert_eq!(told(log_of(6_000), 6_000), (3_000, 1));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Random limits, and keys under them: what the tests over random traces share.
 
 use tollgate_core::{
-    Algorithm, Align, ChargeId, Cost, Counter, Decision, Limit, Log, Micros, Quota, Receipt,
+    Algorithm, Align, ChargeId, Cost, Counter, Decision, Entry, Limit, Log, Micros, Quota, Receipt,
     Timestamp, Word,
 };
 
@@ -167,6 +167,21 @@ pub(crate) fn random_step(rng: &mut Rng, now: Timestamp, limit: &Limit) -> Times
         }
     };
     Timestamp::from_micros(next)
+}
+
+/// A log of up to 3,000 entries, none of which has ended when the last is made, and how long each is
+/// held: now all of one unit, now of several, and often many of one moment.
+pub(crate) fn random_long_log(rng: &mut Rng) -> (Micros, Log) {
+    let length = 1 + rng.below_either(&[1_010, 3_000, 3_000]);
+    let units_max = rng.pick(&[1, 2, 2, 30]);
+    let moments = rng.pick(&[2, 5, 1_000_000, 1_000_000]);
+    let mut at: Vec<u64> = (0..length).map(|_| START + 1_000 * rng.below(moments)).collect();
+    at.sort_unstable();
+    let entry = |(id, at)| {
+        let units = 1 + rng.below(units_max) as u32;
+        Entry { at: Timestamp::from_micros(at), id: ChargeId(id), units }
+    };
+    (Micros::new(1_000 * moments), (0..).zip(at).map(entry).collect())
 }
 
 /// One key under one limit, whatever kind of state it has.

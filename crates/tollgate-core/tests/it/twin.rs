@@ -12,7 +12,7 @@ use tollgate_core::{
 };
 use tollgate_harness::{Client, Flavour, Reply, Server, Text, write_command};
 
-use crate::support::{Rng, START, random_cost, random_limit, random_step, span};
+use crate::support::{Rng, START, random_cost, random_limit, random_long_log, random_step, span};
 
 #[test]
 fn the_scripts_answer_as_the_rust_functions_do_on_redis() {
@@ -397,6 +397,17 @@ impl Twins {
         let reply = answer.into_iter().flatten().map(Reply::Integer).collect();
         self.expect(&command, Reply::List(reply));
         self.expect_state(&names[*key]);
+    }
+
+    /// Puts a log under a key of both that is not there yet.
+    fn store_log(&mut self, name: &str, limit: Logged, log: Log) {
+        for part in members(&limit, &log).chunks(2_000) {
+            let mut words = vec!["ZADD".to_owned(), name.to_owned()];
+            words.extend(part.chunks(2).flat_map(|pair| [pair[1].clone(), pair[0].clone()]));
+            let added = i64::try_from(part.len() / 2).expect("a thousand");
+            self.expect(&words, Reply::Integer(added));
+        }
+        self.model.stored.insert(name.to_owned(), Stored::Log(limit, log));
     }
 
     fn expect_state(&mut self, name: &str) {
@@ -1087,16 +1098,8 @@ fn a_log_as_long_as_logs_get_is_counted_alike_forced_charges_included() {
         // Room for one more entry, though not for another unit.
         let units = |number| if number == 0 { 2 } else { 1 };
         let entry = |number| Entry { at: at(number), id: ChargeId(number), units: units(number) };
-        let mut log: Log = (0..u64::from(LOG_ENTRIES_MAX) - 1).map(entry).collect();
-        for part in members(&logged, &log).chunks(2_000) {
-            let mut words = vec!["ZADD".to_owned(), names[0].clone()];
-            words.extend(part.chunks(2).flat_map(|pair| [pair[1].clone(), pair[0].clone()]));
-            write_command(&mut twins.pipeline, &words);
-            let added = Reply::Integer(i64::try_from(part.len() / 2).expect("a thousand"));
-            twins.expected.push((added, "ZADD".into()));
-        }
-        log.apply(logged.decide(&log, at(0), Cost::PEEK, ChargeId(0)).change);
-        twins.model.stored.insert(names[0].clone(), Stored::Log(logged, log));
+        let log = (0..u64::from(LOG_ENTRIES_MAX) - 1).map(entry).collect();
+        twins.store_log(&names[0], logged, log);
 
         let mut order = Order::enforced(limit, Cost::ONE, 200_000);
         for number in 0..12 {
@@ -1116,5 +1119,41 @@ fn a_log_as_long_as_logs_get_is_counted_alike_forced_charges_included() {
         // Half of it ends at once.
         twins.take(&names, &[order], at(3_600_000 + 50_000));
         twins.compare_all();
+    }
+}
+
+#[test]
+fn of_long_logs_with_entries_of_several_units_and_of_one_moment_the_same_waits_are_told() {
+    for flavour in Flavour::ALL {
+        let mut twins = Twins::start(flavour);
+        let mut waits = 0;
+        for seed in 0..30 {
+            let mut rng = Rng::new(seed);
+            let (hold, log) = random_long_log(&mut rng);
+            let units: u32 = log.entries().map(|entry| entry.units).sum();
+            let of_count = |count: u32| {
+                let quota = Quota::new(count.min(LOG_ENTRIES_MAX), hold).expect("a period");
+                Limit::sliding_log(quota).expect("a log")
+            };
+            let Limit::Logged(logged) = of_count(units) else { unreachable!("a log") };
+            let mut now = log.entries().last().expect("an entry").at;
+            let names = [format!("log {seed}")];
+            twins.store_log(&names[0], logged, log);
+            for number in 0..12 {
+                let low = 1 + rng.below(u64::from(units)) as u32;
+                let limit = of_count(rng.pick(&[units, units, 1, low]));
+                let most = u64::from(limit.capacity());
+                let cost = rng.below_either(&[2, most + 1, most + 1]) as u32;
+                let mut order = Order::enforced(limit, Cost::new(cost), 1_000_000 + number);
+                if rng.one_in(6) {
+                    order.mode = Mode::Force;
+                }
+                let answers = twins.take(&names, &[order], now);
+                waits += u64::from(answers[0].decision.retry_after().is_some());
+                now = Timestamp::from_micros(now.as_micros() + rng.below(hold.as_micros() / 8));
+            }
+        }
+        twins.compare_all();
+        assert!(waits > 100, "only {waits} denials with a wait");
     }
 }

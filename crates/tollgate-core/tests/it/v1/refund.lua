@@ -485,8 +485,9 @@ end
 -- taken and are not in the log yet, and the oldest entry, where it is known.
 local holding
 if ASKED[5] or ASKED[6] then
-  -- The most entries of a log, which is bounds.rs's to say.
+  -- These are bounds.rs's to say.
   local LOG_ENTRIES_MAX = 100000
+  local LOG_WALK_MAX = 1000
 
   -- `..` and tostring keep 14 digits only.
   local function number_text(number)
@@ -506,6 +507,11 @@ if ASKED[5] or ASKED[6] then
 
   local function units_of(member)
     return tonumber(string.match(member, ':(%d+)$'))
+  end
+
+  -- Whether each entry holds one unit, if all hold `units`: then nothing needs to be added up.
+  local function are_single(key, units)
+    return redis.call('ZCARD', key) - 1 == units
   end
 
   local function newest(key)
@@ -544,16 +550,22 @@ if ASKED[5] or ASKED[6] then
       redis.call('UNLINK', key)
       return state
     end
-    local units, is_changed = -front[2], front[1] ~= marker(limit)
-    if is_changed then redis.call('ZREM', key, front[1]) end
+    local units, is_carried = -front[2], front[1] ~= marker(limit)
+    local is_changed = is_carried
     if now - front[4] >= shorter then
       local last = number_text(now - shorter)
-      for _, member in ipairs(redis.call('ZRANGEBYSCORE', key, 0, last)) do
-        units = units - units_of(member)
+      if are_single(key, units) then
+        units = units - redis.call('ZREMRANGEBYSCORE', key, 0, last)
+      else
+        -- However many they are: each was let in once, and is read and removed once.
+        for _, member in ipairs(redis.call('ZRANGEBYSCORE', key, 0, last)) do
+          units = units - units_of(member)
+        end
+        redis.call('ZREMRANGEBYSCORE', key, 0, last)
       end
-      redis.call('ZREMRANGEBYSCORE', key, 0, last)
       is_changed = true
     end
+    if is_carried then redis.call('ZREM', key, front[1]) end
     if newest_at > plus(now, shorter) then
       newest_at = plus(now, shorter)
       local latest = number_text(newest_at)
@@ -571,28 +583,28 @@ if ASKED[5] or ASKED[6] then
     return state
   end
 
-  -- Every entry holds a unit at least, so no more of them are looked at than units must end.
+  -- Twin of Holding::falls_to. What was taken is not in the log yet, and as late as the newest.
   local function falls_to(limit, room, state, now)
     if not limit.algorithm.end_is_known then return NONE end
-    local hold, used, first = limit[2], state.used, 1 -- after the marker
-    if state.oldest and used - units_of(state.oldest) <= room then
+    local key, hold, excess = state.key, limit[2], state.used - room
+    if state.oldest and units_of(state.oldest) >= excess then
       return until_passed(now, hold, state.oldest_at)
     end
-    while true do
-      local last = first + min(used - room, 100) - 1
-      local entries = redis.call('ZRANGE', state.key, first, last, 'WITHSCORES')
-      for i = 1, #entries, 2 do
-        used = used - units_of(entries[i])
-        if used <= room then return until_passed(now, hold, entries[i + 1]) end
+    -- Of the first, second, … entry: the marker comes before them, at 0.
+    local function moment_at(place)
+      return tonumber(redis.call('ZRANGE', key, place, place, 'WITHSCORES')[2])
+    end
+    local units, ended = state.used, 0
+    for _, entry in ipairs(state.taken) do units = units - entry.units end
+    if excess > 1 and not are_single(key, units) then
+      local stop = moment_at(min(excess, LOG_WALK_MAX) + 1)
+      stop = stop and '(' .. number_text(stop) or '+inf'
+      for _, member in ipairs(redis.call('ZRANGEBYSCORE', key, 0, stop)) do
+        excess, ended = excess - units_of(member), ended + 1
+        if excess <= 0 then return until_passed(now, hold, moment_at(ended)) end
       end
-      if #entries < 2 * (last - first + 1) then break end
-      first = last + 1
     end
-    for _, entry in ipairs(state.taken) do
-      used = used - entry.units
-      if used <= room then return until_passed(now, hold, entry.at) end
-    end
-    return 0
+    return until_passed(now, hold, moment_at(ended + excess) or state.newest_at)
   end
 
   local function decision(limit, outcome, state, now, retry_after)
@@ -675,12 +687,13 @@ if ASKED[5] or ASKED[6] then
     end
 
     -- The limit that the log was written under, as far as the hold goes; nothing if there is no log
-    -- of this algorithm.
+    -- of this algorithm, and then whether there is another's state.
     function self.written_under(limit, key)
       local front = redis.pcall('ZRANGE', key, 0, 0)
-      if is_of_another(front) or not front[1] then return nil end
+      if is_of_another(front) then return nil, true end
+      if not front[1] then return nil, false end
       local hold = hold_of(limit, front[1])
-      if hold == 0 then return nil end
+      if hold == 0 then return nil, true end
       return { limit[1], hold, algorithm = limit.algorithm }
     end
 
