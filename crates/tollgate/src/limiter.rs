@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::{ArcSwap, Guard};
 use smallvec::SmallVec;
-use tollgate_core::{Key, Limit, Logged, Micros, Quota, Timestamp};
+use tollgate_core::{Cost, Key, Limit, Logged, Micros, Quota, Timestamp};
 use tollgate_policy::{Admission, Charges, Mistakes, Mode, OnStoreFailure, Policy, Request};
 use tollgate_policy::{Rule, Scratch, Store as StoreSettings, SyncMode};
 use tollgate_store::bounds::MAX_BYTES_DEFAULT;
@@ -206,6 +206,64 @@ impl Limiter {
                 drop(self.store.refund(&Claim::new(receipt, origin.as_ref(), place)));
             }
         }
+    }
+
+    /// Brings what a request was charged to what it really cost, when that is known: less comes back,
+    /// as far as time has not given it back already, and more is charged, past the end of a limit if
+    /// need be. The verdict that comes back tells what is left then, as to a peek, and has nothing to
+    /// refund.
+    ///
+    /// Limits that say themselves what a request costs stay charged as they are, unless they say that
+    /// it is settled; so do concurrency slots, whose lease is released or refunded as ever. A request
+    /// that was denied has nothing to settle.
+    pub fn settle(&self, verdict: Verdict, cost: Cost) -> Asked<Verdict> {
+        let is_settled = |rule: &Rule| !rule.has_own_cost() || rule.settle().is_some();
+        self.settle_each(verdict, |rule| is_settled(rule).then_some(cost))
+    }
+
+    /// The same, with what a request really cost under each limit; nothing for one that stays charged
+    /// as it is.
+    pub fn settle_each(
+        &self,
+        verdict: Verdict,
+        cost: impl Fn(&Rule) -> Option<Cost>,
+    ) -> Asked<Verdict> {
+        if !verdict.is_allowed() {
+            return Asked::Ready(verdict);
+        }
+        let Verdict { ruling, mut taken, origin, policy } = verdict.kept();
+        let settle = |(place, entry): (usize, &Entry)| {
+            let Some(receipt) = entry.taken.open_receipt() else {
+                return Asked::Ready(entry.taken);
+            };
+            let claim = Claim::new(receipt, origin.as_ref(), place);
+            let limit = policy.enrolled[entry.limit as usize].limit();
+            let is_slot = matches!(limit, Limit::Logged(Logged::Concurrency(_)));
+            if is_slot && claim.cost() != Cost::PEEK {
+                // Still to be released.
+                return Asked::Ready(entry.taken);
+            }
+            let rule = &policy.policy.rules()[entry.rule as usize];
+            // A limit in shadow may have denied what went on, and was not charged for it.
+            let is_charged = entry.taken.is_allowed() && !is_slot;
+            let cost = cost(rule).filter(|_| is_charged).unwrap_or(claim.cost());
+            self.store.settle(&claim, cost)
+        };
+        // All are asked before the first answer is waited for.
+        let mut asked: SmallVec<[Asked<Taken>; 4]> = taken.iter().enumerate().map(settle).collect();
+        if asked.iter().all(|asked| matches!(asked, Asked::Ready(_))) {
+            for (entry, asked) in taken.iter_mut().zip(asked) {
+                entry.taken = asked.wait();
+            }
+            return Asked::Ready(Verdict { ruling, taken, origin, policy });
+        }
+        let policy = Guard::into_inner(policy);
+        Asked::later(async move {
+            for (entry, asked) in taken.iter_mut().zip(asked.drain(..)) {
+                entry.taken = asked.await;
+            }
+            Verdict { ruling, taken, origin, policy: Guard::from_inner(policy) }
+        })
     }
 
     /// Gives the slots of a lease back; false if all of them had come back by themselves.

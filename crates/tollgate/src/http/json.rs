@@ -20,7 +20,8 @@
 //! A request that was refused for another reason than a limit has the member `reason`: `uncounted`
 //! (a limit that must not be passed uncounted could not count: try again later), `blocked` (it is on
 //! the deny list), `unknown_key` (it has no API key that is known) or `bad_cost` (what it says it
-//! costs is not a cost). A request that holds concurrency slots has the member `lease`.
+//! costs is not a cost). A request that holds concurrency slots has the member `lease`, one whose cost
+//! is still to be settled the member `reservation`.
 
 use super::text::{json_string, number};
 use crate::{Answer, Keys, Look, Micros, Ruling, Verdict};
@@ -28,6 +29,29 @@ use crate::{Answer, Keys, Look, Micros, Ruling, Verdict};
 /// Writes the answer to the end of `out`. `keys` are those that were shown with the verdict, `lease`
 /// is the name under which the slots of the request can be given back.
 pub fn write(out: &mut Vec<u8>, verdict: &Verdict, keys: &Keys, lease: Option<&str>) {
+    write_named(out, verdict, keys, &[("lease", lease)]);
+}
+
+/// Writes the answer to a request that is to be settled, by the name `reservation`.
+pub fn write_reserved(
+    out: &mut Vec<u8>,
+    verdict: &Verdict,
+    keys: &Keys,
+    lease: Option<&str>,
+    reservation: &str,
+) {
+    write_named(out, verdict, keys, &[("lease", lease), ("reservation", Some(reservation))]);
+}
+
+/// Writes what is left after a settlement: `limits` as above, as they would answer to a check that
+/// only looks.
+pub fn write_settled(out: &mut Vec<u8>, verdict: &Verdict, keys: &Keys) {
+    out.extend_from_slice(b"{\"settled\":true");
+    limits(out, verdict, |number| keys.get(number).unwrap_or_default());
+    out.push(b'}');
+}
+
+fn write_named(out: &mut Vec<u8>, verdict: &Verdict, keys: &Keys, names: &[(&str, Option<&str>)]) {
     out.extend_from_slice(b"{\"allowed\":");
     boolean(out, verdict.is_allowed());
     if let Some(reason) = reason(verdict.ruling()) {
@@ -40,9 +64,13 @@ pub fn write(out: &mut Vec<u8>, verdict: &Verdict, keys: &Keys, lease: Option<&s
     out.extend_from_slice(b",\"delay_ms\":");
     number(out, verdict.delay().as_millis_up());
     limits(out, verdict, |number| keys.get(number).unwrap_or_default());
-    if let Some(lease) = lease {
-        out.extend_from_slice(b",\"lease\":");
-        json_string(out, lease);
+    for (member, name) in names {
+        if let Some(name) = name {
+            out.push(b',');
+            json_string(out, member);
+            out.push(b':');
+            json_string(out, name);
+        }
     }
     out.push(b'}');
 }

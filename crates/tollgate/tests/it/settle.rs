@@ -297,3 +297,119 @@ fn random_bytes_say_the_same_in_any_pieces() {
         }
     }
 }
+
+mod verdicts {
+    use tollgate::{Cost, Rule, Verdict};
+
+    use crate::{Gate, left};
+
+    const POLICY: &str = "
+limits:
+  - { name: tokens, per: [user], rate: 1000/day, algorithm: token_bucket }
+  - { name: hourly, per: [user], rate: 200/hour }
+  - { name: calls, per: [user], rate: 10/day, algorithm: fixed_window, cost: 1 }
+  - { name: watched, per: [user], rate: 50/day, mode: shadow, algorithm: fixed_window }
+  - { name: slots, per: [worker], concurrency: 2, cost: 1 }
+";
+    const ADA: [(&str, &str); 1] = [("user", "ada")];
+
+    fn settle(gate: &Gate, verdict: Verdict, cost: u32) -> Verdict {
+        gate.limiter.settle(verdict, Cost::new(cost)).wait()
+    }
+
+    #[test]
+    fn every_limit_that_was_charged_the_reserve_is_settled_and_tells_what_is_left() {
+        let gate = Gate::new(POLICY);
+        let verdict = gate.check_costing(40, &ADA);
+        assert_eq!(left(&verdict), [960, 160, 9, 10]);
+        let less = settle(&gate, verdict, 15);
+        assert!(less.is_allowed());
+        assert_eq!(left(&less), [985, 185, 9, 35], "calls have a cost of their own");
+        assert_eq!(gate.left(&ADA), left(&less));
+        let more = settle(&gate, gate.check_costing(5, &ADA), 300);
+        assert_eq!(left(&more), [685, 0, 8, 0]);
+        assert_eq!(crate::deniers(&more), ["hourly", "watched"], "as a peek says");
+        assert!(more.is_allowed(), "what went on went on");
+        assert!(!gate.allows(&ADA));
+    }
+
+    #[test]
+    fn a_settled_verdict_has_nothing_to_refund() {
+        let gate = Gate::new(POLICY);
+        let settled = settle(&gate, gate.check_costing(40, &ADA), 15);
+        gate.limiter.refund(settled);
+        assert_eq!(gate.left(&ADA), [985, 185, 9, 35]);
+    }
+
+    #[test]
+    fn a_denied_request_has_nothing_to_settle() {
+        let gate = Gate::new(POLICY);
+        let denied = settle(&gate, gate.check_costing(500, &ADA), 3);
+        assert!(!denied.is_allowed());
+        assert_eq!(gate.left(&ADA), [1000, 200, 10, 50]);
+    }
+
+    #[test]
+    fn a_limit_in_shadow_that_denied_was_not_charged_and_is_not_settled() {
+        let gate = Gate::new(POLICY);
+        let settled = settle(&gate, gate.check_costing(60, &ADA), 70);
+        assert_eq!(left(&settled), [930, 130, 9, 50]);
+    }
+
+    #[test]
+    fn slots_stay_held_until_they_are_released_before_or_after_the_settlement() {
+        let gate = Gate::new(POLICY);
+        let both = [("user", "ada"), ("worker", "7")];
+        let mut taken_before = gate.check_costing(10, &both);
+        let lease = taken_before.take_lease().expect("a slot is held");
+        assert_eq!(left(&settle(&gate, taken_before, 4)), [996, 196, 9, 46, 1]);
+        assert!(gate.limiter.release(lease).wait());
+        assert_eq!(gate.left(&[("worker", "7")]), [2]);
+
+        let mut settled = settle(&gate, gate.check_costing(10, &both), 4);
+        let lease = settled.take_lease().expect("a slot is still held");
+        assert_eq!(gate.left(&[("worker", "7")]), [1]);
+        assert!(gate.limiter.release(lease).wait());
+        assert_eq!(gate.left(&[("worker", "7")]), [2]);
+    }
+
+    #[test]
+    fn each_limit_can_be_settled_at_a_cost_of_its_own() {
+        let gate = Gate::new(POLICY);
+        let verdict = gate.check_costing(10, &ADA);
+        let cost = |rule: &Rule| match &*rule.name().to_string() {
+            "tokens" => Some(Cost::new(100)),
+            "calls" => Some(Cost::new(3)),
+            _ => None,
+        };
+        let settled = gate.limiter.settle_each(verdict, cost).wait();
+        assert_eq!(left(&settled), [900, 190, 7, 40]);
+    }
+
+    #[test]
+    fn a_limit_whose_cost_is_to_be_settled_is_settled_though_it_says_what_to_reserve() {
+        let gate = Gate::new(
+            "
+limits:
+  - name: llm
+    per: [user]
+    rate: 1000/day
+    algorithm: token_bucket
+    cost: { reserve: 100, settle: { json: usage.total_tokens } }
+",
+        );
+        let verdict = gate.check(&ADA);
+        assert_eq!(left(&verdict), [900]);
+        assert_eq!(left(&settle(&gate, verdict, 30)), [970]);
+    }
+
+    #[test]
+    fn a_policy_replaced_meanwhile_keeps_what_is_settled() {
+        let gate = Gate::new(POLICY);
+        let verdict = gate.check_costing(40, &ADA).kept();
+        let wider = POLICY.replace("1000/day", "2000/day");
+        gate.limiter.replace_policy(crate::parse(&wider)).unwrap();
+        settle(&gate, verdict, 10);
+        assert_eq!(gate.left(&ADA), [1990, 190, 9, 40]);
+    }
+}
