@@ -2,11 +2,13 @@
 //!
 //! In memory an override lives as long as the process. In Redis it is kept beside the states: a node
 //! that changes one tells Redis first, and the others read them again when they hear of the change.
+//! What Redis loses, the nodes that know it put there again.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{MissedTickBehavior, interval};
+use tollgate::redis::{OverridesVersion, RedisStore, SharedOverride, Sharing};
 use tollgate::{KeyBuf, KeyRefused, Override};
 
 use crate::gate::Gate;
@@ -16,29 +18,52 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// Why an override was not put.
 pub(crate) enum NotPut {
-    /// It means nothing.
+    /// It means nothing, or there are too many.
     Refused(KeyRefused),
-    /// Redis does not answer, and nodes would differ.
-    NoAnswer,
+    /// The others cannot be told, and nodes would differ.
+    NotShared(NotShared),
+}
+
+/// Why a change does not reach all nodes.
+#[derive(Clone, Copy)]
+pub(crate) enum NotShared {
+    /// Redis is away, or refuses.
+    NotMade,
+    /// Redis did not answer, and nobody can tell whether it was changed.
+    Unknown,
 }
 
 /// Puts an override, here and for all nodes.
 pub(crate) async fn put(gate: &Gate, one: Override) -> Result<(), NotPut> {
     gate.limiter.try_override(&one).map_err(NotPut::Refused)?;
     if let Some(redis) = gate.limiter.store().redis() {
-        let (key, text) = (one.key.to_string(), one.to_string());
-        redis.share_override(&key, Some(&text)).await.ok_or(NotPut::NoAnswer)?;
+        let (key, shared) = shared(&one);
+        match redis.share_override(&key, Some(&shared)).await {
+            Sharing::Changed | Sharing::Unchanged => {}
+            Sharing::TooMany => return Err(NotPut::Refused(KeyRefused::TooMany)),
+            Sharing::NotMade => return Err(NotPut::NotShared(NotShared::NotMade)),
+            Sharing::Unknown => return Err(NotPut::NotShared(NotShared::Unknown)),
+        }
     }
     gate.limiter.put_override(one).map_err(NotPut::Refused)
 }
 
-/// Removes one, here and for all nodes; false if there was none, nothing if Redis does not answer.
-pub(crate) async fn remove(gate: &Gate, key: &KeyBuf) -> Option<bool> {
+/// Removes one, here and for all nodes; false if there was none.
+pub(crate) async fn remove(gate: &Gate, key: &KeyBuf) -> Result<bool, NotShared> {
     let mut was_there = false;
     if let Some(redis) = gate.limiter.store().redis() {
-        was_there = redis.share_override(&key.to_string(), None).await?;
+        was_there = match redis.share_override(&key.to_string(), None).await {
+            Sharing::Changed => true,
+            Sharing::Unchanged | Sharing::TooMany => false,
+            Sharing::NotMade => return Err(NotShared::NotMade),
+            Sharing::Unknown => return Err(NotShared::Unknown),
+        };
     }
-    Some(gate.limiter.remove_override(key) | was_there)
+    Ok(gate.limiter.remove_override(key) | was_there)
+}
+
+fn shared(one: &Override) -> (String, SharedOverride) {
+    (one.key.to_string(), SharedOverride { text: one.to_string(), until: one.until })
 }
 
 /// Takes over what other nodes changed, for as long as the server runs.
@@ -46,27 +71,69 @@ pub(crate) async fn follow(gate: Arc<Gate>) {
     let Some(redis) = gate.limiter.store().redis() else { return };
     let mut looks = interval(LOOK_EVERY);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut known = 0;
+    let mut known = OverridesVersion::default();
+    let mut is_told = false;
     loop {
         looks.tick().await;
         let version = redis.overrides_version();
         if version == known {
             continue;
         }
-        let Some(texts) = redis.shared_overrides().await else { continue };
-        known = version;
-        let read = |(key, text): (String, String)| {
-            let one = key.parse().ok().and_then(|key| Override::from_json(key, &text).ok());
-            if one.is_none() {
-                tracing::warn!(%key, "an override in Redis cannot be read, and is left out");
+        let is_read = async {
+            if !version.follows(known) {
+                restore(&gate, redis, version, known).await?;
             }
-            one
+            take_over(&gate, redis).await
         };
-        let overrides: Vec<Override> = texts.into_iter().filter_map(read).collect();
-        let count = overrides.len();
-        match gate.limiter.replace_overrides(overrides) {
-            Ok(()) => tracing::info!(overrides = count, "took over the overrides that nodes share"),
-            Err(error) => tracing::error!(%error, "cannot take over the overrides in Redis"),
+        match is_read.await {
+            Some(version) => known = version,
+            None if is_told => {}
+            None => tracing::warn!("the overrides in Redis cannot be read yet; those known stay"),
+        }
+        is_told = version != known;
+    }
+}
+
+/// Puts what this node knows where Redis has lost it; nothing if Redis does not answer.
+async fn restore(
+    gate: &Gate,
+    redis: &RedisStore,
+    version: OverridesVersion,
+    known: OverridesVersion,
+) -> Option<()> {
+    let overrides = gate.limiter.overrides();
+    let count = overrides.len();
+    for one in overrides {
+        let (key, shared) = shared(&one);
+        // A replica that took over has what was put before. Redis that was emptied has only what was
+        // put since, which is newer than what we know.
+        let put = match version.began_with(known) {
+            true => redis.share_override(&key, Some(&shared)),
+            false => redis.restore_override(&key, &shared),
+        };
+        if matches!(put.await, Sharing::NotMade | Sharing::Unknown) {
+            return None;
         }
     }
+    tracing::warn!(overrides = count, "Redis lost overrides; those known here are put again");
+    Some(())
+}
+
+/// Puts in force what is in Redis, and tells which version that is; nothing if it does not answer.
+async fn take_over(gate: &Gate, redis: &RedisStore) -> Option<OverridesVersion> {
+    let shared = redis.shared_overrides().await?;
+    let read = |(key, text): (String, String)| {
+        let one = key.parse().ok().and_then(|key| Override::from_json(key, &text).ok());
+        if one.is_none() {
+            tracing::warn!(%key, "an override in Redis cannot be read, and is left out");
+        }
+        one
+    };
+    let overrides: Vec<Override> = shared.list.into_iter().filter_map(read).collect();
+    let count = overrides.len();
+    match gate.limiter.replace_overrides(overrides) {
+        Ok(()) => tracing::info!(overrides = count, "took over the overrides that nodes share"),
+        Err(error) => tracing::error!(%error, "cannot take over the overrides in Redis"),
+    }
+    Some(shared.version)
 }

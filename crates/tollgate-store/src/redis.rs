@@ -21,7 +21,9 @@ mod slots;
 mod store;
 mod words;
 
+pub use bounds::OVERRIDES_MAX;
 pub use fleet::{OpenError, Servers};
 pub use node::Health;
+pub use overrides::{OverridesVersion, SharedOverride, SharedOverrides, Sharing};
 pub(crate) use store::Items;
 pub use store::{RedisSettings, RedisStore};

@@ -205,6 +205,16 @@ impl Store {
         }
     }
 
+    /// What time it is for all that share this store: by this, what an operator allows for a while
+    /// ends everywhere at once.
+    pub fn shared_now(&self) -> Timestamp {
+        match self {
+            Self::Memory(store) => store.now(),
+            #[cfg(feature = "redis")]
+            Self::Redis(store) => store.shared_now(),
+        }
+    }
+
     /// What time it is, to tell clients when something will be.
     pub fn now(&self) -> Timestamp {
         match self {

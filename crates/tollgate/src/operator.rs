@@ -105,16 +105,17 @@ impl Limiter {
 
     /// All keys that are allowed something else, also those that the policy in force does not know.
     pub fn overrides(&self) -> Vec<Override> {
-        let now = self.now();
+        let now = self.store().shared_now();
         let policy = self.in_force();
         policy.overrides.list().values().filter(|one| one.is_in_time(now)).cloned().collect()
     }
 
     /// Puts others in their place, as many nodes do that share them. Those that mean nothing to the
-    /// policy are kept, and have no effect.
+    /// policy are kept, and have no effect; those whose time is over are not.
     pub fn replace_overrides(&self, list: Vec<Override>) -> Result<(), KeyRefused> {
-        let list: BTreeMap<String, Override> =
-            list.into_iter().map(|one| (one.key.to_string(), one)).collect();
+        let now = self.store().shared_now();
+        let list = list.into_iter().filter(|one| one.is_in_time(now));
+        let list: BTreeMap<String, Override> = list.map(|one| (one.key.to_string(), one)).collect();
         if *self.in_force().overrides.list() == list {
             return Ok(());
         }
@@ -129,7 +130,7 @@ impl Limiter {
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let before = self.in_force();
         let mut list = before.overrides.list().clone();
-        change(&mut list, self.now());
+        change(&mut list, self.store().shared_now());
         if list.len() > KEY_OVERRIDES_MAX {
             return Err(KeyRefused::TooMany);
         }

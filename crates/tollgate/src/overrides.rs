@@ -31,7 +31,7 @@ pub struct Override {
     pub key: KeyBuf,
     /// What.
     pub change: Change,
-    /// Until when, by the clock of the store; for ever if that is not said.
+    /// Until when, by [`Store::shared_now`]; for ever if that is not said.
     pub until: Option<Timestamp>,
 }
 
@@ -117,7 +117,7 @@ impl Overrides {
             return None;
         }
         let place = *self.places.get(&store.key_text(key))?;
-        let is_over = self.made[place].until.is_some_and(|until| store.now() >= until);
+        let is_over = self.made[place].until.is_some_and(|until| store.shared_now() >= until);
         (!is_over).then_some(place)
     }
 

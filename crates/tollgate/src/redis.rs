@@ -4,7 +4,12 @@ use std::time::Duration;
 
 use tollgate_policy::RedisServers;
 
-pub use tollgate_store::redis::{Health, OpenError, RedisSettings, RedisStore, Servers};
+pub use tollgate_store::redis::{
+    Health, OVERRIDES_MAX, OpenError, OverridesVersion, RedisSettings, RedisStore, Servers,
+    SharedOverride, SharedOverrides, Sharing,
+};
+
+const _: () = assert!(OVERRIDES_MAX == crate::bounds::KEY_OVERRIDES_MAX);
 
 /// What [`RedisStore::open`] takes: the policy's `store`, and its `nodes`.
 pub fn settings(store: &tollgate_policy::RedisStore, nodes: Option<u32>) -> RedisSettings {

@@ -11,7 +11,7 @@ use tollgate::{Change, KeyBuf, KeyError, KeyRefused, Limiter, Micros, Mistakes, 
 
 use crate::gate::Gate;
 use crate::http1::{self, Answer};
-use crate::overrides::{self, NotPut};
+use crate::overrides::{self, NotPut, NotShared};
 
 /// What is asked about.
 enum Subject {
@@ -151,7 +151,8 @@ async fn put(key: KeyBuf, body: &[u8], gate: &Gate) -> Answer {
         let sentence = "override: ttl_ms is 0, so it would end before it began";
         return http1::problem(StatusCode::BAD_REQUEST, sentence);
     }
-    let until = millis.map(|millis| gate.limiter.now().plus(Micros::from_millis(millis)));
+    let until =
+        millis.map(|millis| gate.limiter.store().shared_now().plus(Micros::from_millis(millis)));
     let one = Override { key: key.clone(), change, until };
     let told = one.to_string();
     match overrides::put(gate, one).await {
@@ -160,18 +161,18 @@ async fn put(key: KeyBuf, body: &[u8], gate: &Gate) -> Answer {
             look(&key, &gate.limiter).await
         }
         Err(NotPut::Refused(refused)) => refusal(&refused),
-        Err(NotPut::NoAnswer) => no_answer(),
+        Err(NotPut::NotShared(why)) => not_shared(why),
     }
 }
 
 async fn remove(key: &KeyBuf, gate: &Gate) -> Answer {
     match overrides::remove(gate, key).await {
-        Some(true) => {}
-        Some(false) => {
+        Ok(true) => {}
+        Ok(false) => {
             let sentence = format!("{key} has no override");
             return http1::problem(StatusCode::NOT_FOUND, &sentence);
         }
-        None => return no_answer(),
+        Err(why) => return not_shared(why),
     }
     tracing::info!(%key, "an override was removed");
     let body = json!({"key": key.to_string(), "removed": true});
@@ -179,8 +180,16 @@ async fn remove(key: &KeyBuf, gate: &Gate) -> Answer {
 }
 
 /// Overrides are shared by way of Redis, and nothing is changed on one node only.
-fn no_answer() -> Answer {
-    let sentence = "Redis does not answer, and overrides are kept there; nothing was changed";
+fn not_shared(why: NotShared) -> Answer {
+    let sentence = match why {
+        NotShared::NotMade => {
+            "Redis is away or refuses, and overrides are kept there; nothing was changed"
+        }
+        NotShared::Unknown => {
+            "Redis did not answer in time, and overrides are kept there; this one may have been \
+             changed or not, so look at it and ask again"
+        }
+    };
     http1::problem(StatusCode::SERVICE_UNAVAILABLE, sentence)
 }
 

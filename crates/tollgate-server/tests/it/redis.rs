@@ -11,7 +11,7 @@ use tollgate_harness::{Flavour, Proxy, Server, free_port};
 use tollgate_server::Door;
 
 use crate::grpc::client::{client, request, stop};
-use crate::server::{Running, eventually, with_doors};
+use crate::server::{Answer, Running, eventually, with_doors};
 
 const DESCRIPTORS: &str = "
 domain: shop
@@ -22,17 +22,22 @@ descriptors:
 
 /// A server that keeps its states at `url`, and is there.
 fn start(url: &str) -> Running {
-    // The deadline is for machines that are busy with other tests; refusals are for those whose
-    // store is not reached yet.
+    // The deadline is for machines that are busy with other tests.
+    start_within(url, "10s")
+}
+
+/// The same with another deadline.
+fn start_within(url: &str, timeout: &str) -> Running {
+    // Refusals are for those whose store is not reached yet.
     let policy = format!(
-        "store: {{ redis: {{ url: '{url}', timeout: 10s }} }}
+        "store: {{ redis: {{ url: '{url}', timeout: {timeout} }} }}
 limits:
   - {{ name: api, per: [user], rate: 5/day, algorithm: fixed_window, on_store_failure: deny }}
   - {{ name: login, when: {{ path: /login }}, per: [client_ip], rate: 1/day, on_store_failure: deny }}
   - {{ name: jobs, per: [worker], concurrency: 1, on_store_failure: deny }}
 descriptors: ./envoy/"
     );
-    let policy = with_doors(&["http", "grpc", "resp"], &policy);
+    let policy = with_doors(&["http", "grpc", "resp", "admin"], &policy);
     let running = Running::with_files(&policy, &[("envoy/shop.yaml", DESCRIPTORS)]);
     eventually("Redis is reached", || {
         running.ask(Door::Http, "GET /v1/check?user=nobody&cost=0", "").status == 200
@@ -202,4 +207,63 @@ limits:
     assert_eq!(statuses("open"), [200, 200]);
     assert_eq!(statuses("shut"), [503, 503]);
     assert_eq!(statuses("own"), [200, 429]);
+}
+
+fn admin(running: &Running, head: &str, body: &str) -> Answer {
+    running.ask(Door::Admin, head, body)
+}
+
+/// The rate that a user is allowed.
+fn rate_of(running: &Running, user: &str) -> Value {
+    admin(running, &format!("GET /v1/keys/api:{user}"), "").json()["limits"][0]["rate"].clone()
+}
+
+fn put(running: &Running, user: &str, rate: &str) -> Answer {
+    let body = json!({ "rate": rate }).to_string();
+    admin(running, &format!("PUT /v1/overrides/api:{user}"), &body)
+}
+
+#[test]
+fn overrides_that_redis_loses_are_put_again_by_who_knows_them() {
+    for flavour in [Flavour::Redis, Flavour::Valkey] {
+        let redis = Server::start(flavour);
+        let servers = [start(&redis.url()), start(&redis.url())];
+        assert_eq!(put(&servers[0], "anna", "7/day").status, 200);
+        assert_eq!(put(&servers[0], "ben", "8/day").status, 200);
+        eventually("the other knows", || rate_of(&servers[1], "ben") == "8/day");
+        redis.command(&["FLUSHALL"]);
+        // What is put after the loss is newer than what anybody knew.
+        assert_eq!(put(&servers[1], "ben", "9/day").status, 200);
+        eventually("it is there again", || {
+            let kept = redis.command(&["HGET", "tollgate:{%}:%overrides", "api:anna"]);
+            format!("{kept:?}").contains("7/day")
+        });
+        for server in &servers {
+            eventually("both are in force", || {
+                rate_of(server, "anna") == "7/day" && rate_of(server, "ben") == "9/day"
+            });
+        }
+        let third = start(&redis.url());
+        eventually("a newcomer hears of them", || {
+            rate_of(&third, "anna") == "7/day" && rate_of(&third, "ben") == "9/day"
+        });
+    }
+}
+
+#[test]
+fn an_override_that_may_have_been_put_is_not_said_to_be_unchanged() {
+    let redis = Server::start(Flavour::Redis);
+    let proxy = Proxy::start(redis.address());
+    let running = start_within(&proxy.url(), "1s");
+    let detail = |answer: &Answer| answer.json()["detail"].as_str().unwrap_or_default().to_owned();
+    proxy.drop_replies();
+    let unknown = put(&running, "anna", "7/day");
+    assert_eq!(unknown.status, 503, "{}", unknown.body);
+    assert!(detail(&unknown).contains("may have been changed"), "{}", unknown.body);
+    proxy.refuse();
+    eventually("Redis is known to be away", || {
+        detail(&put(&running, "anna", "7/day")).contains("nothing was changed")
+    });
+    proxy.heal();
+    eventually("it can be put", || put(&running, "anna", "7/day").status == 200);
 }

@@ -91,3 +91,9 @@ pub(super) const RELEASE_PAUSE: Duration = Duration::from_millis(200);
 
 /// Releases that wait to be tried again, of some 500 bytes each.
 pub(super) const RELEASES_MAX: usize = 16_384;
+
+/// Overrides that all nodes share: as many as one node has in force.
+pub const OVERRIDES_MAX: usize = 10_000;
+
+/// Overrides that are read by one call, so that no check waits for it.
+pub(super) const OVERRIDES_PAGE: usize = 500;

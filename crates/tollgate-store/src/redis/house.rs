@@ -5,15 +5,16 @@
 //! The first node made it; should Redis lose it, every node offers the one that it knows.
 
 use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
 use tokio::time::{Instant, sleep};
-use tollgate_core::Key;
+use tollgate_core::{Key, Timestamp};
 
 use super::bounds::{HEARTBEAT, HOUSE_KEPT, NODE_GONE, REFUSAL_PAUSE};
 use super::call::{Call, Failure, Reply};
+use super::overrides::OverridesVersion;
 use super::script::Script;
 use super::store::Inner;
 use super::words::Words;
@@ -27,7 +28,7 @@ static HEARTBEAT_SCRIPT: LazyLock<Script> =
 
 /// What this node knows of what all share.
 pub(super) struct House {
-    keys: [String; 3],
+    keys: [String; 4],
     /// This node's name.
     node: String,
     /// The key it offers if Redis has none: the one last heard of, or at first one of its own.
@@ -39,6 +40,8 @@ pub(super) struct House {
     concealer: RwLock<Option<Concealer>>,
     /// See [`RedisStore::overrides_version`](super::RedisStore::overrides_version).
     overrides_version: AtomicU64,
+    /// How much later it is by the clock of Redis than by this node's, in microseconds.
+    ahead_micros: AtomicI64,
     /// What Redis refused, and when that was last told.
     refused: Mutex<Option<(String, Instant)>>,
 }
@@ -47,24 +50,32 @@ impl House {
     pub(super) fn new(prefix: &str, nodes_said: Option<u32>) -> Self {
         let random = || RandomState::new().hash_one(0u8);
         Self {
-            keys: ["nodes", "secret", "overrides"].map(|what| names::of_house(prefix, what)),
+            keys: ["nodes", "secret", "overrides", "override-ends"]
+                .map(|what| names::of_house(prefix, what)),
             node: format!("{:016x}", random()),
             offered: Mutex::new(format!("{:016x}{:016x}", random(), random())),
             nodes_said,
             nodes_seen: AtomicU32::new(1),
             concealer: RwLock::new(None),
             overrides_version: AtomicU64::new(0),
+            ahead_micros: AtomicI64::new(0),
             refused: Mutex::new(None),
         }
     }
 
-    /// Where the overrides are.
-    pub(super) fn overrides(&self) -> &str {
-        &self.keys[2]
+    /// Where the overrides are, and when they end.
+    pub(super) fn overrides(&self) -> &[String] {
+        &self.keys[2..]
     }
 
-    pub(super) fn overrides_version(&self) -> u64 {
-        self.overrides_version.load(Ordering::Relaxed)
+    pub(super) fn overrides_version(&self) -> OverridesVersion {
+        OverridesVersion(self.overrides_version.load(Ordering::Relaxed))
+    }
+
+    /// What time it is by the clock of Redis, when it is `now` by this node's.
+    pub(super) fn shared_time(&self, now: Timestamp) -> Timestamp {
+        let ahead = self.ahead_micros.load(Ordering::Relaxed);
+        Timestamp::from_micros(now.as_micros().saturating_add_signed(ahead))
     }
 
     /// By how many a limit is divided while Redis does not answer.
@@ -111,9 +122,15 @@ impl House {
         self.offered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn hear(&self, reply: &Reply) {
+    /// Hears what Redis told at some moment of this node's clock.
+    fn hear(&self, reply: &Reply, heard_at: Timestamp) {
         let Reply::List(fields) = reply else { return };
-        let [Reply::Integer(nodes), Reply::Bytes(secret), Reply::Bytes(version)] = &fields[..]
+        let [
+            Reply::Integer(nodes),
+            Reply::Bytes(secret),
+            Reply::Bytes(version),
+            Reply::Integer(micros),
+        ] = &fields[..]
         else {
             return;
         };
@@ -122,6 +139,7 @@ impl House {
         if let Some(version) = version {
             self.overrides_version.store(version, Ordering::Relaxed);
         }
+        self.ahead_micros.store(micros - heard_at.as_micros() as i64, Ordering::Relaxed);
         if let Some(seed) = seed_of(secret) {
             *self.offered() = String::from_utf8_lossy(secret).into_owned();
             *self.concealer.write().unwrap_or_else(PoisonError::into_inner) =
@@ -156,7 +174,7 @@ pub(super) async fn keep(store: Weak<Inner>, told: SyncSender<()>) {
         let is_known = is_there || inner.fleet.health().iter().all(|server| !server.is_well);
         let pause = match answer {
             Ok(reply) => {
-                inner.house.hear(&reply);
+                inner.house.hear(&reply, inner.clock.now());
                 HEARTBEAT
             }
             Err(failure) => {

@@ -6,6 +6,7 @@ mod faults;
 mod keys;
 mod load;
 mod nodes;
+mod overrides;
 mod race;
 mod skew;
 mod worker;

@@ -268,9 +268,13 @@ mod overrides {
         gate.advance("1m");
         put(&gate, "api:anna", "{burst: 20}", None).unwrap();
         assert_eq!(gate.limiter.overrides().len(), 2);
-        let too_many = (0..=KEY_OVERRIDES_MAX).map(one).collect();
+        let lasting = |number| Override { until: None, ..one(number) };
+        let too_many = (0..=KEY_OVERRIDES_MAX).map(lasting).collect();
         assert_eq!(gate.limiter.replace_overrides(too_many), Err(KeyRefused::TooMany));
         assert_eq!(gate.limiter.overrides().len(), 2);
+        let ended = (0..=KEY_OVERRIDES_MAX).map(one).collect();
+        gate.limiter.replace_overrides(ended).unwrap();
+        assert_eq!(gate.limiter.overrides().len(), 1);
     }
 
     #[test]
