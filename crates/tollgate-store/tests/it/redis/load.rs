@@ -15,10 +15,13 @@ use super::{lasting, open, time};
 use crate::support::{Order, Subject};
 
 /// How long a check may take here. Longer than in production, since this machine does much else.
-pub(super) const TIMEOUT: Duration = Duration::from_millis(20);
+pub(super) const TIMEOUT: Duration = Duration::from_millis(100);
 
-/// How late an answer may be. In production it is a tenth of that; benchmarks measure it.
-const LATE: Micros = Micros::from_millis(70);
+/// How long two threads may wait for a processor, the one that keeps the deadline and the one that
+/// asked. A twentieth of that is usual, but other tests run beside this one. It is less than the deadline,
+/// so that a check that waits for two deadlines is seen.
+const SCHEDULING: Duration = Duration::from_millis(90);
+const _: () = assert!(SCHEDULING.as_millis() < TIMEOUT.as_millis());
 
 /// Units of the limit that each node has its share of when Redis fails.
 pub(super) const UNITS: u32 = 100;
@@ -46,6 +49,8 @@ enum Phase {
     Failing,
     /// So long that the server is left alone.
     LeftAlone,
+    /// Well again, or nearly, and not known to be.
+    Mending,
     Over,
 }
 
@@ -87,7 +92,7 @@ pub(super) fn endure(
             until_settled(50);
             load.enter(Phase::LeftAlone);
             load.until_checked(500);
-            load.enter(Phase::Failing);
+            load.enter(Phase::Mending);
             mend();
         }
         let took = time(|| load.until_counted());
@@ -155,24 +160,26 @@ impl Load {
         eventually("checks are answered", || (checks() >= before + many).then_some(()));
     }
 
-    fn judge(&self, most: u32) {
+    /// How long the checks of a phase took, the fastest first.
+    fn waits_of(&self, phase: Phase) -> Vec<Micros> {
         let waits = self.waits.lock().expect("nobody panicked");
-        let of = |phases: &[Phase]| {
-            let is_of = |phase: u8| phases.iter().any(|it| *it as u8 == phase);
-            let mut waits: Vec<Micros> =
-                waits.iter().filter(|(phase, _)| is_of(*phase)).map(|(_, wait)| *wait).collect();
-            waits.sort();
-            waits
-        };
-        let all = of(&[Phase::Well, Phase::Failing, Phase::LeftAlone]);
-        let last = all[all.len() - 1 - all.len() / 100];
-        println!("{} checks, the slowest hundredth took {last:?} or longer", all.len());
-        assert!(last <= LATE, "{last:?}");
-        if let Some(middle) = {
-            let alone = of(&[Phase::LeftAlone]);
-            alone.get(alone.len() / 2).copied()
-        } {
-            assert!(middle <= Micros::from_millis(1), "{middle:?}");
+        let of_phase = waits.iter().filter(|(of, _)| *of == phase as u8);
+        let mut waits: Vec<Micros> = of_phase.map(|(_, wait)| *wait).collect();
+        waits.sort();
+        waits
+    }
+
+    /// Few checks wait for a deadline, and no share of all would show them: the slowest is judged.
+    fn judge(&self, most: u32) {
+        for phase in [Phase::Well, Phase::Failing, Phase::LeftAlone, Phase::Mending] {
+            let waits = self.waits_of(phase);
+            let Some(slowest) = waits.last() else { continue };
+            println!("{phase:?}: {} checks, the slowest took {slowest:?}", waits.len());
+            assert!(Duration::from(*slowest) <= TIMEOUT + SCHEDULING, "{phase:?}: {slowest:?}");
+            if phase == Phase::LeftAlone {
+                let middle = waits[waits.len() / 2];
+                assert!(middle <= Micros::from_millis(1), "{middle:?}");
+            }
         }
         let admitted = self.admitted.load(Ordering::SeqCst);
         assert!(admitted <= most, "{admitted} of at most {most}");
