@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
-use tokio::time::interval;
+use tokio::time::{Instant, interval};
 use tollgate_core::lua::{self, ANSWER_FIELDS, Answer};
 use tollgate_core::{ChargeId, Cost, Decision, Key, Leasable, Limit, Logged, Timestamp, Value};
 
@@ -103,7 +103,7 @@ pub(crate) struct Items {
 /// Some charges of a request that are decided together.
 enum Part {
     /// By one call.
-    Called { places: Places, pending: Pending },
+    Called { places: Places, pending: Pending, deadline: Instant },
     /// By units that this node holds, or gets for the purpose.
     Leased { place: usize, asked: Asked<Result<Paid, Failure>> },
 }
@@ -226,7 +226,7 @@ impl RedisStore {
         inner.denials.forget(items.list[0].key, inner.clock.now());
         let slot = inner.fleet.slot(items.names.get(0).as_bytes());
         let origin = Arc::new(Origin { items });
-        let part = inner.send(&origin, slot, SmallVec::from_slice(&[0]));
+        let part = inner.send(&origin, slot, SmallVec::from_slice(&[0]), inner.fleet.deadline());
         Asked::later(async move {
             let mut told = Told::from_slice(&[None]);
             inner.gather(&origin, SmallVec::from_iter([part]), &mut told).await;
@@ -419,12 +419,20 @@ impl Inner {
                 None => slots.push((slot, SmallVec::from_slice(&[place]))),
             }
         }
-        parts.extend(slots.into_iter().map(|(slot, places)| self.send(origin, slot, places)));
+        let deadline = self.fleet.deadline();
+        let send = |(slot, places)| self.send(origin, slot, places, deadline);
+        parts.extend(slots.into_iter().map(send));
         parts
     }
 
     /// Sends one call that takes the charges at `places`, or none of them.
-    fn send(self: &Arc<Self>, origin: &Arc<Origin>, slot: u16, places: Places) -> Part {
+    fn send(
+        self: &Arc<Self>,
+        origin: &Arc<Origin>,
+        slot: u16,
+        places: Places,
+        deadline: Instant,
+    ) -> Part {
         let Items { names, list } = &origin.items;
         let mut words = Words::with_capacity(64 + 192 * places.len());
         words.push_number(places.len() as u64);
@@ -438,8 +446,8 @@ impl Inner {
             words.push(&charge.argument());
         }
         let late = self.late(origin, &places);
-        let pending = self.fleet.send(Call { script: Some(&TAKE), words, slot, late });
-        Part::Called { places, pending }
+        let pending = self.fleet.send_by(Call { script: Some(&TAKE), words, slot, late }, deadline);
+        Part::Called { places, pending, deadline }
     }
 
     /// What is done when a call was answered too late, or to nobody: slots are released, since nobody
@@ -472,12 +480,12 @@ impl Inner {
     ) {
         let items = &origin.items;
         while let Some(part) = parts.pop() {
-            let (places, result) = match part {
+            let (places, deadline, result) = match part {
                 Part::Leased { place, asked } => {
                     told[place] = self.read_leased(items, place, asked.await);
                     continue;
                 }
-                Part::Called { places, pending } => (places, pending.await),
+                Part::Called { places, pending, deadline } => (places, deadline, pending.await),
             };
             match result {
                 Ok(reply) => {
@@ -490,7 +498,9 @@ impl Inner {
                 Err(Failure::TryAgain) if places.len() > 1 => {
                     let slot = self.fleet.slot(items.names.get(places[0]).as_bytes());
                     let alone = |place: &usize| SmallVec::from_slice(&[*place]);
-                    parts.extend(places.iter().map(|place| self.send(origin, slot, alone(place))));
+                    // The request has no more time than it had.
+                    let send = |place| self.send(origin, slot, alone(place), deadline);
+                    parts.extend(places.iter().map(send));
                 }
                 Err(failure) => self.house.note(&failure),
             }
