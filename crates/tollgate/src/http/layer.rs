@@ -189,3 +189,8 @@ impl<S: fmt::Debug> fmt::Debug for Tollgate<S> {
         f.debug_struct("Tollgate").field("inner", &self.inner).finish_non_exhaustive()
     }
 }
+
+/// The examples of the layer's page, compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../../../../docs/layer.md")]
+struct Page;

@@ -1,6 +1,8 @@
 //! The layer from the outside: around services of our own, and in axum, hyper and tonic.
 
 mod held;
+#[cfg(feature = "redis")]
+mod redis;
 mod refusals;
 mod servers;
 mod slots;
@@ -11,6 +13,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::HOST;
@@ -19,7 +22,7 @@ use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::{BodyExt, Full};
 use tollgate::http::{Peer, TollgateLayer};
-use tollgate::{Clock, Limiter, MemoryStore};
+use tollgate::{Clock, Cost, Limiter, MemoryStore, Request as Asked};
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -49,7 +52,7 @@ impl Door {
     /// Moves both clocks, that of the limiter and that of timers.
     async fn advance(&self, by: &str) {
         self.clock.advance(time(by));
-        tokio::time::advance(std::time::Duration::from_micros(time(by).as_micros())).await;
+        tokio::time::advance(Duration::from_micros(time(by).as_micros())).await;
     }
 
     /// The answer of a service that always says yes.
@@ -150,6 +153,22 @@ where
     let Ok(body) = body.collect().await else { panic!("the body broke") };
     let text = String::from_utf8(body.to_bytes().to_vec()).expect("text");
     Answer { status: parts.status, headers: parts.headers, text }
+}
+
+/// What is left of each limit, without taking any of it.
+fn left(limiter: &Limiter) -> Vec<u32> {
+    crate::left(&limiter.check(&Asked { cost: Cost::PEEK, ..Asked::new(&[]) }))
+}
+
+/// Waits until so much is left of each limit.
+async fn until_left(limiter: &Limiter, expected: &[u32]) {
+    let waiting = async {
+        while left(limiter) != expected {
+            tokio::task::yield_now().await;
+        }
+    };
+    let waited = tokio::time::timeout(Duration::from_secs(10), waiting).await;
+    assert!(waited.is_ok(), "{:?} are left, not {expected:?}", left(limiter));
 }
 
 /// Polls once, with nobody to wake.

@@ -9,11 +9,10 @@ use bytes::Bytes;
 use http::StatusCode;
 use http_body_util::Full;
 use tollgate::http::layer::{ResponseFuture, Tollgate};
-use tollgate::{Cost, Request as Asked};
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::{Door, Yes, get};
+use super::{Door, Yes, get, left};
 
 /// One a second, and so the moments are whole seconds.
 const SLOW: &str = "limits: [{name: slow, rate: 1/second, algorithm: leaky_bucket, queue: 100}]";
@@ -100,11 +99,6 @@ impl Crowd {
         }
         went
     }
-}
-
-/// What a limit still has, without taking any of it.
-fn left(door: &Door) -> Vec<u32> {
-    crate::left(&door.limiter.check(&Asked { cost: Cost::PEEK, ..Asked::new(&[]) }))
 }
 
 #[tokio::test(start_paused = true)]
@@ -219,12 +213,12 @@ async fn a_client_that_goes_away_gets_its_place_back_and_nothing_else() {
     );
     let mut crowd = Crowd::new(door);
     crowd.send_many(3);
-    assert_eq!(left(&crowd.door), [7, 2]);
+    assert_eq!(left(&crowd.door.limiter), [7, 2]);
     crowd.drop(2);
     // Otherwise sending and going away would be free of charge.
-    assert_eq!(left(&crowd.door), [7, 3]);
+    assert_eq!(left(&crowd.door.limiter), [7, 3]);
     crowd.seconds(3).await;
-    assert_eq!(left(&crowd.door), [7, 5], "who went on has nothing to give back");
+    assert_eq!(left(&crowd.door.limiter), [7, 5], "who went on has nothing to give back");
 }
 
 #[tokio::test(start_paused = true)]
@@ -237,14 +231,14 @@ async fn beyond_the_bound_a_request_is_refused_and_pays_nothing() {
     let mut service = door.layer.layer(Yes);
     let mut crowd = Crowd::new(door);
     crowd.send_many(3);
-    let before = left(&crowd.door);
+    let before = left(&crowd.door.limiter);
     assert_eq!(before, [7, 6, 5]);
     let answer = super::send(&mut service, get("/")).await;
     assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE);
     let kind = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity";
     assert_eq!(answer.json()["type"], kind);
     assert!(!answer.field("ratelimit-policy").is_empty());
-    assert_eq!(left(&crowd.door), before);
+    assert_eq!(left(&crowd.door.limiter), before);
     crowd.drop(1);
     let number = crowd.send("/");
     assert_eq!(crowd.seconds(4).await, [(0, 0), (1, 2), (2, number)], "there is room again");
@@ -321,7 +315,7 @@ async fn ten_thousand_can_be_held_and_all_go_away() {
     assert_eq!(refused.future.await.expect("infallible").status(), 503);
     crowd.waiting.clear();
     // The first went on: its second is not over.
-    assert_eq!(left(&crowd.door), [19_999]);
+    assert_eq!(left(&crowd.door.limiter), [19_999]);
     let next = crowd.send("/");
     assert_eq!(crowd.seconds(2).await, [(1, next)]);
 }

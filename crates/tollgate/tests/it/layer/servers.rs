@@ -3,7 +3,6 @@
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Router;
 use axum::extract::ConnectInfo;
@@ -15,8 +14,8 @@ use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
+use tollgate::Limiter;
 use tollgate::http::{Peer, TollgateLayer};
-use tollgate::{Cost, Limiter, Request as Asked};
 use tonic::Code;
 use tonic::transport::server::{TcpConnectInfo, TcpIncoming};
 use tonic::transport::{Channel, Server};
@@ -24,8 +23,8 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 use tower_layer::Layer;
 
-use super::Does;
 use super::slots::{Next, Streams};
+use super::{Does, until_left};
 
 fn limiter(policy: &str) -> Arc<Limiter> {
     Arc::new(Limiter::from_yaml(policy).expect("a policy"))
@@ -126,18 +125,6 @@ async fn endless(policy: &str) -> (Arc<Limiter>, SocketAddr) {
         }
     });
     (limiter, address)
-}
-
-/// Waits until so much is left of each limit.
-async fn until_left(limiter: &Limiter, expected: &[u32]) {
-    let left = || crate::left(&limiter.check(&Asked { cost: Cost::PEEK, ..Asked::new(&[]) }));
-    let waiting = async {
-        while left() != expected {
-            tokio::task::yield_now().await;
-        }
-    };
-    let waited = tokio::time::timeout(Duration::from_secs(10), waiting).await;
-    assert!(waited.is_ok(), "{:?} are left, not {expected:?}", left());
 }
 
 #[tokio::test]

@@ -12,19 +12,17 @@ use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body::{Body, Frame};
 use http_body_util::{BodyExt, Full};
-use tollgate::{Cost, Request as Asked};
+use tollgate::Request as Asked;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::{Does, Door, call, get, poll_once};
+use super::{Does, Door, call, get, left, poll_once};
 
 const ONE_AT_A_TIME: &str = "limits: [{name: jobs, concurrency: 1}]";
 
 /// How many slots are free, without taking one.
 fn free(door: &Door) -> u32 {
-    let verdict = door.limiter.check(&Asked { cost: Cost::PEEK, ..Asked::new(&[]) });
-    let decision = verdict.answers().next().and_then(|answer| answer.decision());
-    decision.expect("a limit that applies").remaining
+    *left(&door.limiter).first().expect("a limit that applies")
 }
 
 /// What the next frames of a body are.

@@ -1,0 +1,99 @@
+//! The layer over a store in Redis: it waits for the verdict, and nothing is lost while it does.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::StatusCode;
+use tollgate::http::TollgateLayer;
+use tollgate::redis::{RedisSettings, RedisStore, Servers};
+use tollgate::{Clock, Limiter};
+use tollgate_harness::{Flavour, Server, eventually};
+use tower_layer::Layer;
+
+use super::{Door, Yes, call, get, left, send, until_left};
+use crate::{MIDNIGHT, parse};
+
+/// A layer over a Redis that has been reached.
+fn door(server: &Server, policy: &str) -> Door {
+    let clock = Clock::manual(MIDNIGHT);
+    let settings = RedisSettings {
+        servers: Servers::Single(server.url()),
+        // For machines that are busy with other tests.
+        timeout: Duration::from_secs(10),
+        prefix: "layer".to_owned(),
+        nodes: None,
+    };
+    let store = RedisStore::open_at(settings, clock.clone()).expect("a URL of the harness");
+    let limiter = Arc::new(Limiter::new(parse(policy), store.clone()).expect("a few limits"));
+    // Until then every limit is settled without it.
+    eventually("Redis is reached", || {
+        let before = store.settled();
+        left(&limiter);
+        (store.settled() == before).then_some(())
+    });
+    let layer = TollgateLayer::new(Arc::clone(&limiter));
+    Door { limiter, clock, layer }
+}
+
+#[tokio::test]
+async fn a_verdict_that_is_on_its_way_is_waited_for() {
+    let server = Server::start(Flavour::Redis);
+    let door = door(&server, "limits: [{name: api, rate: 2/minute, algorithm: fixed_window}]");
+    for (status, left) in [(200, "1"), (200, "0"), (429, "0")] {
+        let answer = door.get("/").await;
+        assert_eq!(answer.status, status);
+        assert_eq!(answer.field("x-ratelimit-remaining"), left);
+    }
+}
+
+#[tokio::test]
+async fn a_slot_in_redis_is_held_until_the_end_of_the_body() {
+    let server = Server::start(Flavour::Redis);
+    let door = door(&server, "limits: [{name: jobs, concurrency: 1}]");
+    let response = call(&mut door.layer.layer(Yes), get("/")).await.await.unwrap();
+    assert_eq!(left(&door.limiter), [0]);
+    drop(response);
+    until_left(&door.limiter, &[1]).await;
+}
+
+#[tokio::test]
+async fn a_client_that_goes_away_while_redis_is_asked_leaves_no_slot_behind_and_is_charged() {
+    let server = Server::start(Flavour::Redis);
+    let policy = "limits: [{name: jobs, concurrency: 1}, \
+                  {name: api, rate: 9/minute, algorithm: fixed_window}]";
+    let door = door(&server, policy);
+    let future = call(&mut door.layer.layer(Yes), get("/")).await;
+    drop(future);
+    // The first look is asked behind the request, and so there is no other slot to see.
+    until_left(&door.limiter, &[1, 8]).await;
+}
+
+#[tokio::test]
+async fn a_place_that_is_given_up_stays_empty_since_others_may_stand_behind_it() {
+    let server = Server::start(Flavour::Redis);
+    let policy = "limits: [{name: api, rate: 99/hour, algorithm: fixed_window}, \
+                  {name: slow, rate: 1/hour, algorithm: leaky_bucket, queue: 9}]";
+    let mut door = door(&server, policy);
+    door.layer = door.layer.max_held(1);
+    let mut service = door.layer.layer(Yes);
+    assert_eq!(send(&mut service, get("/")).await.status, StatusCode::OK);
+    let mut held = Box::pin(call(&mut service, get("/")).await);
+    let refused = tokio::select! {
+        // The other is asked later, and looked at later.
+        biased;
+        _ = &mut held => panic!("it has to wait for an hour"),
+        answer = send(&mut service, get("/")) => answer,
+    };
+    assert_eq!(refused.status, StatusCode::SERVICE_UNAVAILABLE);
+    // It pays nothing but its place.
+    until_left(&door.limiter, &[97, 6]).await;
+    drop(held);
+    let mut next = Box::pin(call(&mut service, get("/")).await);
+    let refused = tokio::select! {
+        biased;
+        _ = &mut next => panic!("it has to wait for hours"),
+        answer = send(&mut service, get("/")) => answer,
+    };
+    assert_eq!(refused.status, StatusCode::SERVICE_UNAVAILABLE, "the next is held");
+    until_left(&door.limiter, &[96, 4]).await;
+}
