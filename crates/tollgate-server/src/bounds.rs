@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use tollgate::Micros;
+
 /// Connections at a time, over all doors; one more is closed at once. Fewer if the process may open
 /// fewer files.
 pub(crate) const CONNECTIONS_MAX: usize = 65_536;
@@ -105,3 +107,15 @@ pub(crate) const CLIENT_NAME_BYTES_MAX: usize = 256;
 /// Bytes of the answer to a batch. Every check is told of every limit that applies to it, so a few
 /// bytes may ask for very many.
 pub(crate) const BATCH_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+/// How long a reservation may be settled unless it says so itself, and at most.
+pub(crate) const RESERVATION_TTL: Micros = Micros::from_secs(60);
+pub(crate) const RESERVATION_TTL_MAX: Micros = Micros::from_secs(3_600);
+
+/// Reservations at a time, settled ones that are still told of included, and what they may take of
+/// memory. One more is refused with 503.
+pub(crate) const RESERVATIONS_MAX: usize = 65_536;
+pub(crate) const RESERVATIONS_BYTES_MAX: usize = 128 * 1024 * 1024;
+
+/// How long it is told again what became of a settlement, to callers who did not hear it.
+pub(crate) const SETTLED_KEPT: Micros = Micros::from_secs(60);

@@ -9,6 +9,7 @@ use tollgate::Limiter;
 use crate::http1::Bodies;
 use crate::leases::Leases;
 use crate::reload;
+use crate::reservations::Reservations;
 use crate::resp::Throttles;
 use crate::stage::Stages;
 
@@ -17,6 +18,7 @@ use crate::stage::Stages;
 pub(crate) struct Gate {
     pub(crate) limiter: Limiter,
     pub(crate) leases: Leases,
+    pub(crate) reservations: Reservations,
     pub(crate) stages: Stages,
     pub(crate) throttles: Throttles,
     pub(crate) policy_status: PolicyStatus,
@@ -33,6 +35,7 @@ impl Gate {
         let gate = Self {
             limiter,
             leases: Leases::new(),
+            reservations: Reservations::new(),
             stages: Stages::new(),
             throttles: Throttles::default(),
             policy_status: PolicyStatus::default(),

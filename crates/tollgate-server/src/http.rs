@@ -3,6 +3,7 @@
 mod check;
 mod forward_auth;
 mod object;
+mod reserve;
 
 use std::sync::Arc;
 
@@ -49,6 +50,12 @@ async fn answer(request: Request<Incoming>, visitor: Arc<Visitor>) -> Answer {
         "/v1/check/batch" if is_post => {
             with_body(request, gate, |body| check::batch(body, gate)).await
         }
+        "/v1/reserve" if is_post => {
+            with_body(request, gate, |body| reserve::reserve(body, gate)).await
+        }
+        "/v1/settle" if is_post => {
+            with_body(request, gate, |body| reserve::settle(body, gate)).await
+        }
         "/v1/release" if is_post => {
             let release = |lease: &str| gate.leases.release(lease, &gate.limiter);
             with_lease(request, gate, release, json!({"released": true})).await
@@ -58,7 +65,8 @@ async fn answer(request: Request<Incoming>, visitor: Arc<Visitor>) -> Answer {
             with_lease(request, gate, renew, json!({"renewed": true})).await
         }
         "/json" if is_post => with_body(request, gate, |body| envoy_json::answer(body, gate)).await,
-        "/v1/check/batch" | "/v1/release" | "/v1/renew" | "/json" => http1::wrong_method("POST"),
+        "/v1/check/batch" | "/v1/reserve" | "/v1/settle" | "/v1/release" | "/v1/renew"
+        | "/json" => http1::wrong_method("POST"),
         "/openapi.json" if is_get => http1::json(StatusCode::OK, OPENAPI),
         "/openapi.json" => http1::wrong_method("GET, HEAD"),
         path if forward_auth::is_asked(path) => forward_auth::answer(&request, &visitor).await,
@@ -90,15 +98,20 @@ struct LeaseBody {
 async fn with_lease(
     request: Request<Incoming>,
     gate: &Gate,
-    act: impl FnOnce(&str) -> Asked<bool>,
+    act: impl FnOnce(&str) -> Asked<Option<bool>>,
     done: serde_json::Value,
 ) -> Answer {
     with_body(request, gate, |body| match serde_json::from_slice::<Object<LeaseBody>>(body) {
         Ok(Object(LeaseBody { lease })) => act(&lease).map(move |is_done| match is_done {
-            true => http1::json(StatusCode::OK, done.to_string()),
-            false => {
+            Some(true) => http1::json(StatusCode::OK, done.to_string()),
+            Some(false) => {
                 let sentence = "no such lease is held: it was released before, or has ended";
                 http1::problem(StatusCode::NOT_FOUND, sentence)
+            }
+            None => {
+                let sentence = "Redis does not answer; what was to be released comes back when it \
+                                does, or when its lease ends";
+                http1::problem(StatusCode::SERVICE_UNAVAILABLE, sentence)
             }
         }),
         Err(error) => {

@@ -20,7 +20,7 @@ const SETTINGS: &str = r#"
 [checks.negative_data_rejection]
 expected-statuses = [400, 401, 404, 405, 413]
 
-# A lease that nobody holds is not found, and who sends too much is denied.
+# A lease that nobody holds is not found, nor is a reservation, and who sends too much is denied.
 [checks.positive_data_acceptance]
 expected-statuses = ["2xx", 404, 429]
 
@@ -34,7 +34,7 @@ phases.coverage.unexpected-methods = []
 # To a schema 1.0 is a whole number; here numbers are digits.
 [[operations]]
 include-method = "POST"
-include-path-regex = "^/(v1/check|v1/check/batch|json)$"
+include-path-regex = "^/(v1/check|v1/check/batch|v1/reserve|v1/settle|json)$"
 checks.positive_data_acceptance.enabled = false
 "#;
 

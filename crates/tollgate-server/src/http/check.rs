@@ -22,22 +22,22 @@ use crate::http1::{self, Answer};
 /// One check, as it is asked for.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Check<'a> {
+pub(super) struct Check<'a> {
     #[serde(borrow, default)]
-    attributes: Attributes<'a>,
+    pub(super) attributes: Attributes<'a>,
     #[serde(default)]
-    cost: Units,
+    pub(super) cost: Units,
 }
 
 /// Names and values, in the order sent.
 #[derive(Debug, Default)]
-struct Attributes<'a>(SmallVec<[Attribute<'a>; 8]>);
+pub(super) struct Attributes<'a>(pub(super) SmallVec<[Attribute<'a>; 8]>);
 
-type Attribute<'a> = (Cow<'a, str>, Cow<'a, [u8]>);
+pub(super) type Attribute<'a> = (Cow<'a, str>, Cow<'a, [u8]>);
 
 /// What a check costs: one unless said.
 #[derive(Debug)]
-struct Units(Cost);
+pub(super) struct Units(pub(super) Cost);
 
 impl Default for Units {
     fn default() -> Self {
@@ -197,7 +197,7 @@ impl<'a> Check<'a> {
     }
 
     /// Asks what `question` asks of a request.
-    fn ask<T>(&self, question: impl FnOnce(&Request<'_>) -> T) -> T {
+    pub(super) fn ask<T>(&self, question: impl FnOnce(&Request<'_>) -> T) -> T {
         let attributes: SmallVec<[(&str, &[u8]); 8]> =
             self.attributes.0.iter().map(|(name, value)| (&**name, &**value)).collect();
         question(&Request { cost: self.cost.0, ..Request::new(&attributes) })
@@ -205,7 +205,7 @@ impl<'a> Check<'a> {
 }
 
 /// The answer to one check.
-fn told(verdict: Verdict, keys: &Keys, spread: u64, gate: &Gate) -> Answer {
+pub(super) fn told(verdict: Verdict, keys: &Keys, spread: u64, gate: &Gate) -> Answer {
     let mut body = Vec::with_capacity(512);
     let verdict = write(&mut body, verdict, keys, gate);
     let mut answer = http1::json(status(&verdict), body);

@@ -312,7 +312,7 @@ fn the_page_of_the_api_shows_what_is_answered() {
     let fences: Vec<&str> = page.split("```").skip(1).step_by(2).collect();
     let policy = fences[0].strip_prefix("yaml").expect("the policy comes first");
     let running = start(policy);
-    let mut shown = 0;
+    let (mut shown, mut reservation) = (0, String::new());
     for two in fences.windows(2) {
         let (Some(asked), Some(answered)) =
             (two[0].strip_prefix("http\n"), two[1].strip_prefix("json "))
@@ -321,10 +321,16 @@ fn the_page_of_the_api_shows_what_is_answered() {
         };
         let (line, body) = asked.split_once('\n').expect("a line");
         let (status, expected) = answered.split_once('\n').expect("a line");
+        // What is settled is what was reserved last.
+        let last = format!(r#""reservation": "{reservation}""#);
+        let body = body.replace(r#""reservation": "…""#, &last);
         let answer = running.ask(Door::Http, line, body.trim());
         assert_eq!(answer.status.to_string(), status, "{asked}");
         let expected: Value = serde_json::from_str(expected).expect("the page shows JSON");
         assert!(is_as_shown(&answer.json(), &expected), "{asked}: {}", answer.body);
+        if let Some(name) = answer.json()["reservation"].as_str() {
+            name.clone_into(&mut reservation);
+        }
         shown += 1;
     }
     assert!(shown >= 6, "only {shown} examples were found");

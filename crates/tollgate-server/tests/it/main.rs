@@ -7,6 +7,7 @@ mod hosts;
 mod http;
 mod keys;
 mod redis;
+mod reserve;
 mod resp;
 mod server;
 mod tls;
