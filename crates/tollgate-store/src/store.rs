@@ -137,10 +137,10 @@ impl Store {
     }
 
     /// Gives back what a charge took and time has not given back already; a lease is released by
-    /// it. False if nothing was left of it, or nobody can tell.
-    pub fn refund(&self, claim: &Claim) -> Asked<bool> {
+    /// it. False if nothing was left of it, nothing if nobody can tell.
+    pub fn refund(&self, claim: &Claim) -> Asked<Option<bool>> {
         match self {
-            Self::Memory(store) => Asked::Ready(store.refund(&claim.receipt)),
+            Self::Memory(store) => Asked::Ready(Some(store.refund(&claim.receipt))),
             #[cfg(feature = "redis")]
             Self::Redis(store) => store.refund(claim),
         }
@@ -161,19 +161,20 @@ impl Store {
         }
     }
 
-    /// Starts the lease of a held slot anew; false if it has ended or was released.
-    pub fn renew(&self, claim: &Claim) -> Asked<bool> {
+    /// Starts the lease of a held slot anew; false if it has ended or was released, nothing if nobody
+    /// can tell.
+    pub fn renew(&self, claim: &Claim) -> Asked<Option<bool>> {
         match self {
-            Self::Memory(store) => Asked::Ready(store.renew(&claim.receipt)),
+            Self::Memory(store) => Asked::Ready(Some(store.renew(&claim.receipt))),
             #[cfg(feature = "redis")]
             Self::Redis(store) => store.renew(claim),
         }
     }
 
-    /// Forgets what a key has consumed; false if nothing was known of it.
-    pub fn reset(&self, key: &Key<'_>) -> Asked<bool> {
+    /// Forgets what a key has consumed; false if nothing was known of it, nothing if nobody can tell.
+    pub fn reset(&self, key: &Key<'_>) -> Asked<Option<bool>> {
         match self {
-            Self::Memory(store) => Asked::Ready(store.reset(key)),
+            Self::Memory(store) => Asked::Ready(Some(store.reset(key))),
             #[cfg(feature = "redis")]
             Self::Redis(store) => store.reset(key),
         }

@@ -266,28 +266,35 @@ impl Limiter {
         })
     }
 
-    /// Gives the slots of a lease back; false if all of them had come back by themselves.
-    pub fn release(&self, lease: Lease) -> Asked<bool> {
-        every(lease.slots.into_iter().map(|slot| self.store.refund(&slot)), |any, one| any | one)
+    /// Gives the slots of a lease back; false if all of them had come back by themselves, nothing if
+    /// nobody can tell, since the store does not answer. Then they come back when it does, or when the
+    /// lease ends.
+    pub fn release(&self, lease: Lease) -> Asked<Option<bool>> {
+        every(lease.slots.into_iter().map(|slot| self.store.refund(&slot)), true)
     }
 
-    /// Starts a lease anew; false if one of its slots has come back by itself.
-    pub fn renew(&self, lease: &Lease) -> Asked<bool> {
-        every(lease.slots.iter().map(|slot| self.store.renew(slot)), |all, one| all & one)
+    /// Starts a lease anew; false if one of its slots has come back by itself, nothing if nobody can
+    /// tell.
+    pub fn renew(&self, lease: &Lease) -> Asked<Option<bool>> {
+        every(lease.slots.iter().map(|slot| self.store.renew(slot)), false)
     }
 }
 
-/// What becomes of several answers, of which there is one at least.
-fn every(asked: impl Iterator<Item = Asked<bool>>, both: fn(bool, bool) -> bool) -> Asked<bool> {
+/// What becomes of several answers, of which there is one at least: that which `decides`, whatever the
+/// others say, or else the other if all say so.
+fn every(asked: impl Iterator<Item = Asked<Option<bool>>>, decides: bool) -> Asked<Option<bool>> {
+    let both = move |one: Option<bool>, other: Option<bool>| {
+        if [one, other].contains(&Some(decides)) { Some(decides) } else { one.and(other) }
+    };
     // All are asked before the first answer is waited for.
-    let asked: SmallVec<[Asked<bool>; 2]> = asked.collect();
+    let asked: SmallVec<[Asked<Option<bool>>; 2]> = asked.collect();
     asked
         .into_iter()
         .reduce(|one, other| match (one, other) {
             (Asked::Ready(one), Asked::Ready(other)) => Asked::Ready(both(one, other)),
             (one, other) => Asked::later(async move { both(one.await, other.await) }),
         })
-        .unwrap_or(Asked::Ready(false))
+        .unwrap_or(Asked::Ready(Some(false)))
 }
 
 /// Takes what is charged, and adds what each limit said to `entries`.

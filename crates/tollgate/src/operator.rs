@@ -7,10 +7,10 @@ use arc_swap::Guard;
 use smallvec::SmallVec;
 use tollgate_core::{Cost, Key, KeyBuf, Timestamp};
 use tollgate_policy::Named;
-use tollgate_store::{Asked, Charge};
+use tollgate_store::{Asked, Charge, OnFailure, Taken};
 
 use crate::bounds::{KEY_OVERRIDES_MAX, LOOKS_MAX};
-use crate::limiter::{InForce, Limiter, on_failure};
+use crate::limiter::{InForce, Limiter};
 use crate::overrides::{KeyRefused, Override};
 use crate::sketch::Frequent;
 use crate::verdict::{Entry, Ruling, Verdict};
@@ -32,11 +32,10 @@ impl Look {
 }
 
 impl Limiter {
-    /// Looks at a key, and changes nothing.
-    pub fn look(&self, key: &KeyBuf) -> Result<Asked<Look>, KeyRefused> {
+    /// Looks at a key, and changes nothing; nothing is told if the store does not answer.
+    pub fn look(&self, key: &KeyBuf) -> Result<Asked<Option<Look>>, KeyRefused> {
         let policy = self.in_force();
         let named = named(&policy, key)?;
-        let rule = &policy.policy.rules()[named.rule];
         let values = key.values();
         let key = Key { limit: key.limit(), values: &values };
         let text = self.store().key_text(&key);
@@ -47,7 +46,8 @@ impl Limiter {
         };
         let charge = |limit: &usize| Charge {
             cost: Cost::PEEK,
-            on_failure: on_failure(rule.on_store_failure()),
+            // Not what this node counts by itself meanwhile: that is not what the key has consumed.
+            on_failure: OnFailure::Allow,
             ..Charge::new(key, &policy.enrolled[*limit])
         };
         let charges: SmallVec<[Charge<'_>; 4]> = limits.iter().map(charge).collect();
@@ -56,17 +56,21 @@ impl Limiter {
         let rule = named.rule as u32;
         drop(charges);
         Ok(asked.map(move |answers| {
+            if answers.taken().iter().any(|taken| matches!(taken, Taken::Uncounted { .. })) {
+                return None;
+            }
             let taken = limits.iter().zip(answers.taken());
             let taken =
                 taken.map(|(limit, taken)| Entry { rule, limit: *limit as u32, taken: *taken });
             let (taken, ruling) = (taken.collect(), Ruling::Allowed);
             let policy = Guard::from_inner(policy);
-            Look { verdict: Verdict { ruling, taken, origin: None, policy }, changed }
+            Some(Look { verdict: Verdict { ruling, taken, origin: None, policy }, changed })
         }))
     }
 
-    /// Forgets what a key has consumed; false if nothing was known of it.
-    pub fn reset(&self, key: &KeyBuf) -> Result<Asked<bool>, KeyRefused> {
+    /// Forgets what a key has consumed; false if nothing was known of it, nothing if nobody can tell,
+    /// since the store does not answer.
+    pub fn reset(&self, key: &KeyBuf) -> Result<Asked<Option<bool>>, KeyRefused> {
         named(&self.in_force(), key)?;
         Ok(self.store().reset(&Key { limit: key.limit(), values: &key.values() }))
     }

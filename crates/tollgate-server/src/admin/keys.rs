@@ -111,11 +111,11 @@ fn list(query: &str, limiter: &Limiter) -> Answer {
 
 async fn look(key: &KeyBuf, limiter: &Limiter) -> Answer {
     match limiter.look(key) {
-        Ok(asked) => {
+        Ok(asked) => asked.await.map_or_else(no_answer, |look| {
             let mut body = Vec::with_capacity(512);
-            write_look(&mut body, &asked.await, &key.to_string());
+            write_look(&mut body, &look, &key.to_string());
             http1::json(StatusCode::OK, body)
-        }
+        }),
         Err(refused) => refusal(&refused),
     }
 }
@@ -123,7 +123,7 @@ async fn look(key: &KeyBuf, limiter: &Limiter) -> Answer {
 async fn reset(key: &KeyBuf, limiter: &Limiter) -> Answer {
     match limiter.reset(key) {
         Ok(asked) => {
-            let was_known = asked.await;
+            let Some(was_known) = asked.await else { return no_answer() };
             tracing::info!(%key, was_known, "a key was reset");
             let body = json!({"key": key.to_string(), "was_known": was_known});
             http1::json(StatusCode::OK, body.to_string())
@@ -158,7 +158,11 @@ async fn put(key: KeyBuf, body: &[u8], gate: &Gate) -> Answer {
     match overrides::put(gate, one).await {
         Ok(()) => {
             tracing::info!(%key, "an override was put: {told}");
-            look(&key, &gate.limiter).await
+            // Should nobody tell what is left, the change was made all the same.
+            let look = look(&key, &gate.limiter).await;
+            let shown =
+                format!(r#"{{"key":{},"limits":[],"override":{told}}}"#, json!(key.to_string()));
+            if look.status().is_success() { look } else { http1::json(StatusCode::OK, shown) }
         }
         Err(NotPut::Refused(refused)) => refusal(&refused),
         Err(NotPut::NotShared(why)) => not_shared(why),
@@ -177,6 +181,12 @@ async fn remove(key: &KeyBuf, gate: &Gate) -> Answer {
     tracing::info!(%key, "an override was removed");
     let body = json!({"key": key.to_string(), "removed": true});
     http1::json(StatusCode::OK, body.to_string())
+}
+
+/// What a key has consumed is in Redis, and this node cannot tell.
+fn no_answer() -> Answer {
+    let sentence = "Redis does not answer, and what keys have consumed is kept there; ask again";
+    http1::problem(StatusCode::SERVICE_UNAVAILABLE, sentence)
 }
 
 /// Overrides are shared by way of Redis, and nothing is changed on one node only.

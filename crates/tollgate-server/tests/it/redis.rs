@@ -267,3 +267,29 @@ fn an_override_that_may_have_been_put_is_not_said_to_be_unchanged() {
     proxy.heal();
     eventually("it can be put", || put(&running, "anna", "7/day").status == 200);
 }
+
+#[test]
+fn what_nobody_can_tell_while_redis_is_away_is_not_made_up() {
+    let redis = Server::start(Flavour::Redis);
+    let proxy = Proxy::start(redis.address());
+    let running = start_within(&proxy.url(), "1s");
+    assert_eq!(left(&running, "42"), (200, json!(4)));
+    let held = running.ask(Door::Http, "GET /v1/check?worker=7", "");
+    let lease = json!({ "lease": held.json()["lease"] }).to_string();
+    proxy.refuse();
+    proxy.cut();
+    let look = || admin(&running, "GET /v1/keys/api:42", "");
+    eventually("Redis is away", || look().status != 200);
+    assert_eq!(look().status, 503, "not what this node counts meanwhile");
+    let reset = admin(&running, "DELETE /v1/keys/api:42", "");
+    assert_eq!(reset.status, 503, "{}", reset.body);
+    let tell = |what: &str| running.ask(Door::Http, &format!("POST /v1/{what}"), &lease);
+    let (renewed, released) = (tell("renew"), tell("release"));
+    assert_eq!((renewed.status, released.status), (503, 503), "{}", released.body);
+    proxy.heal();
+    eventually("Redis is back", || look().status == 200);
+    assert_eq!(look().json()["limits"][0]["remaining"], 4, "what was consumed is known again");
+    eventually("the slot is back", || {
+        running.ask(Door::Http, "GET /v1/check?worker=7", "").status == 200
+    });
+}

@@ -1,7 +1,7 @@
 -- Puts or removes one override, so that every node hears of it.
 --
 -- KEYS[1]  the overrides, a hash by the key that each is for; its field `%version` grows with every
---          change, and begins with the second of the first one
+--          change, and begins with the moment of the first one
 -- KEYS[2]  the same keys, a sorted set by when each override ends, in milliseconds
 -- ARGV     the key it is for; what it is, or nothing to remove it; when it ends; 1 if one that is there
 --          stays as it is; how many there may be; how long all of them are kept, in milliseconds
@@ -27,7 +27,7 @@ elseif before ~= ARGV[2] and not (before and ARGV[4] == '1') then
   changed = 1
 end
 if changed == 1 and redis.call('HINCRBY', KEYS[1], '%version', 1) == 1 then
-  redis.call('HSET', KEYS[1], '%version', string.format('%.0f', tonumber(time[1]) * 2 ^ 20))
+  redis.call('HSET', KEYS[1], '%version', string.format('%.0f', now * 2 ^ 20))
 end
 redis.call('PEXPIRE', KEYS[1], ARGV[6])
 redis.call('PEXPIRE', KEYS[2], ARGV[6])

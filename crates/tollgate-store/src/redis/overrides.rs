@@ -64,7 +64,7 @@ impl OverridesVersion {
 
     /// Whether the first change was the same, so that this one knows the older of both.
     pub fn began_with(self, other: Self) -> bool {
-        // The second of the first change stands before the number of those that came after.
+        // The moment of the first change stands before the number of those that came after.
         self.0 >> 20 == other.0 >> 20
     }
 }

@@ -236,9 +236,9 @@ impl RedisStore {
     }
 
     /// Gives back what a charge took and time has not given back already; a slot is released by it.
-    /// False if nothing was left of it, or if Redis does not answer: then a slot comes back when its
-    /// lease ends. What a bucket paid from units taken in advance stays spent once Redis knows of it.
-    pub fn refund(&self, claim: &Claim) -> Asked<bool> {
+    /// False if nothing was left of it, nothing if Redis does not answer: then a slot comes back when
+    /// it does, or when its lease ends. What a bucket paid from units taken in advance stays spent once Redis knows of it.
+    pub fn refund(&self, claim: &Claim) -> Asked<Option<bool>> {
         self.0.denials.forget(claim.receipt.key, self.0.clock.now());
         match (claim.receipt.kept, &claim.origin) {
             (Kept::Redis, Some((origin, place))) => {
@@ -246,9 +246,9 @@ impl RedisStore {
             }
             (Kept::Lease, _) => {
                 let Receipt { key, .. } = claim.receipt;
-                Asked::Ready(self.0.leased.give_back(key, held(&claim.receipt)))
+                Asked::Ready(Some(self.0.leased.give_back(key, held(&claim.receipt))))
             }
-            _ => Asked::Ready(self.0.local.refund(&claim.receipt)),
+            _ => Asked::Ready(Some(self.0.local.refund(&claim.receipt))),
         }
     }
 
@@ -277,23 +277,23 @@ impl RedisStore {
         }
     }
 
-    /// Starts the lease of a held slot anew; false if it has ended or was released, or if Redis does
-    /// not answer.
-    pub fn renew(&self, claim: &Claim) -> Asked<bool> {
+    /// Starts the lease of a held slot anew; false if it has ended or was released, nothing if Redis
+    /// does not answer.
+    pub fn renew(&self, claim: &Claim) -> Asked<Option<bool>> {
         let Receipt { kept, mark, cost, .. } = claim.receipt;
         let (Kept::Redis, Some((origin, place))) = (kept, &claim.origin) else {
-            return Asked::Ready(self.0.local.renew(&claim.receipt));
+            return Asked::Ready(Some(self.0.local.renew(&claim.receipt)));
         };
         let Limit::Logged(limit) = &origin.items.list[*place].limit.limit else {
-            return Asked::Ready(false);
+            return Asked::Ready(Some(false));
         };
         let renewal = lua::Return::Renew { limit, id: ChargeId(mark), held: cost };
         self.0.send_back(&origin.items, *place, &renewal)
     }
 
-    /// Forgets what a key has consumed, here and in Redis; false if nothing was known of it, or if
+    /// Forgets what a key has consumed, here and in Redis; false if nothing was known of it, nothing if
     /// Redis does not answer.
-    pub fn reset(&self, key: &Key<'_>) -> Asked<bool> {
+    pub fn reset(&self, key: &Key<'_>) -> Asked<Option<bool>> {
         let inner = &self.0;
         let mut names = Names::default();
         names.push(&inner.prefix, &self.key_text(key));
@@ -636,7 +636,12 @@ impl Inner {
         }
     }
 
-    fn give_back(self: &Arc<Self>, items: &Items, place: usize, receipt: &Receipt) -> Asked<bool> {
+    fn give_back(
+        self: &Arc<Self>,
+        items: &Items,
+        place: usize,
+        receipt: &Receipt,
+    ) -> Asked<Option<bool>> {
         let Receipt { cost, at, mark, .. } = *receipt;
         match &items.list[place].limit.limit {
             Limit::Counter(limit) => {
@@ -655,7 +660,7 @@ impl Inner {
         items: &Items,
         place: usize,
         back: &lua::Return<'_>,
-    ) -> Asked<bool> {
+    ) -> Asked<Option<bool>> {
         let name = items.names.get(place).as_bytes();
         let mut words = Words::with_capacity(256);
         words.push_number(1);
@@ -670,7 +675,7 @@ impl Inner {
 
     /// Gives something back to a key in Redis, whether somebody waits for the answer or not: a call
     /// that nobody waits for is not sent, and whoever releases a slot need not stay to hear of it.
-    fn change(self: &Arc<Self>, change: Change) -> Asked<bool> {
+    fn change(self: &Arc<Self>, change: Change) -> Asked<Option<bool>> {
         let pending = self.fleet.send(change.call());
         let (told, answer) = oneshot::channel();
         let inner = Arc::downgrade(self);
@@ -678,6 +683,9 @@ impl Inner {
             let answer = pending.await;
             if let Some(inner) = inner.upgrade() {
                 inner.denials.forget(change.key, inner.clock.now());
+                if let Err(failure) = &answer {
+                    inner.house.note(failure);
+                }
             }
             // Whoever went away does not want to know.
             let _ = told.send(is_changed(&answer));
@@ -685,7 +693,7 @@ impl Inner {
                 release(inner, change).await;
             }
         });
-        Asked::later(async { answer.await.unwrap_or(false) })
+        Asked::later(async { answer.await.ok().flatten() })
     }
 
     /// Sends a settlement, which gets there whether somebody waits for the answer or not.
@@ -809,12 +817,12 @@ fn read(items: &Items, places: &Places, reply: &Reply) -> Option<SmallVec<[Taken
     places.iter().zip(answers).map(taken).collect()
 }
 
-/// Whether something came of a return or a removal.
-fn is_changed(answer: &Result<Reply, Failure>) -> bool {
-    match answer {
-        Ok(Reply::Integer(changed)) => *changed > 0,
-        Ok(Reply::List(changed)) => matches!(changed[..], [Reply::Integer(1..)]),
-        _ => false,
+/// Whether something came of a return or a removal; nothing if nobody can tell.
+fn is_changed(answer: &Result<Reply, Failure>) -> Option<bool> {
+    match answer.as_ref().ok()? {
+        Reply::Integer(changed) => Some(*changed > 0),
+        Reply::List(changed) => Some(matches!(changed[..], [Reply::Integer(1..)])),
+        _ => None,
     }
 }
 

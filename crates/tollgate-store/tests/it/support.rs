@@ -75,11 +75,11 @@ impl Subject<Store> {
     }
 
     pub(crate) fn refund(&self, claim: &Claim) -> bool {
-        self.store.refund(claim).wait()
+        self.store.refund(claim).wait() == Some(true)
     }
 
     pub(crate) fn renew(&self, claim: &Claim) -> bool {
-        self.store.renew(claim).wait()
+        self.store.renew(claim).wait() == Some(true)
     }
 
     /// How many keys are stored, if the store tells.
@@ -194,7 +194,7 @@ impl Asked for Store {
     }
 
     fn reset(&self, key: &Key<'_>) -> bool {
-        self.reset(key).wait()
+        self.reset(key).wait() == Some(true)
     }
 }
 

@@ -399,7 +399,7 @@ fn a_slot_is_free_again_when_its_lease_is_released() {
     let lease = gate.check(&[]).take_lease().expect("it holds a slot");
     assert!(gate.allows(&[]));
     assert!(!gate.allows(&[]));
-    assert!(gate.limiter.release(lease).wait());
+    assert!(gate.limiter.release(lease).wait() == Some(true));
     assert!(gate.allows(&[]));
     assert!(!gate.allows(&[]));
 }
@@ -413,8 +413,8 @@ fn a_slot_is_free_again_when_its_lease_ends_and_not_a_microsecond_earlier() {
     assert!(!gate.allows(&[]));
     gate.clock.advance(Micros::new(1));
     assert!(gate.allows(&[]));
-    assert!(!gate.limiter.renew(&lease).wait(), "it has ended");
-    assert!(!gate.limiter.release(lease).wait(), "it came back by itself");
+    assert!(gate.limiter.renew(&lease).wait() == Some(false), "it has ended");
+    assert!(gate.limiter.release(lease).wait() == Some(false), "it came back by itself");
     assert!(!gate.allows(&[]), "a lease that has ended frees nobody else's slot");
 }
 
@@ -424,11 +424,11 @@ fn a_lease_that_is_renewed_starts_anew() {
     let lease = gate.check(&[]).take_lease().unwrap();
     for _ in 0..5 {
         gate.advance("29s");
-        assert!(gate.limiter.renew(&lease).wait());
+        assert!(gate.limiter.renew(&lease).wait() == Some(true));
     }
     assert_eq!(gate.left(&[])[0], 1);
     gate.advance("30s");
-    assert!(!gate.limiter.renew(&lease).wait());
+    assert!(gate.limiter.renew(&lease).wait() == Some(false));
     assert_eq!(gate.left(&[])[0], 2);
 }
 
@@ -440,7 +440,7 @@ fn a_slot_taken_as_a_lease_is_not_given_back_by_a_refund_as_well() {
     assert!(verdict.take_lease().is_none(), "there is one lease");
     gate.limiter.refund(verdict);
     assert_eq!(gate.left(&[]), [1, 9], "the rate is given back, the slot still held");
-    assert!(gate.limiter.release(lease).wait());
+    assert!(gate.limiter.release(lease).wait() == Some(true));
     assert_eq!(gate.left(&[]), [2, 9]);
 }
 
@@ -462,8 +462,11 @@ fn a_lease_holds_a_slot_of_every_concurrency_limit_that_applied() {
     assert_eq!(gate.left(&user), [0, 4]);
     gate.advance("10s");
     assert_eq!(gate.left(&user), [1, 4]);
-    assert!(!gate.limiter.renew(&lease).wait(), "one of its slots has come back by itself");
-    assert!(gate.limiter.release(lease).wait(), "the other had not");
+    assert!(
+        gate.limiter.renew(&lease).wait() == Some(false),
+        "one of its slots has come back by itself"
+    );
+    assert!(gate.limiter.release(lease).wait() == Some(true), "the other had not");
     assert_eq!(gate.left(&user), [1, 5]);
 }
 
@@ -483,8 +486,8 @@ fn a_lease_outlives_the_policy_it_was_taken_under() {
     let lease = gate.check(&[]).take_lease().unwrap();
     gate.limiter.replace_policy(parse(&SLOTS.replace("concurrency: 2", "concurrency: 3"))).unwrap();
     assert_eq!(gate.left(&[])[0], 2);
-    assert!(gate.limiter.renew(&lease).wait());
-    assert!(gate.limiter.release(lease).wait());
+    assert!(gate.limiter.renew(&lease).wait() == Some(true));
+    assert!(gate.limiter.release(lease).wait() == Some(true));
     assert_eq!(gate.left(&[])[0], 3);
 }
 
@@ -494,7 +497,7 @@ fn a_limit_of_slots_in_shadow_counts_what_is_at_work() {
     let lease = gate.check(&[]).take_lease().expect("it would hold a slot");
     let second = gate.check(&[]);
     assert_eq!((second.ruling(), deniers(&second)), (Ruling::Allowed, vec!["slots".to_owned()]));
-    assert!(gate.limiter.release(lease).wait());
+    assert!(gate.limiter.release(lease).wait() == Some(true));
     assert_eq!(deniers(&gate.check(&[])), [""; 0]);
 }
 

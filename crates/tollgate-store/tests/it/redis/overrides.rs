@@ -104,7 +104,7 @@ fn nodes_see_when_redis_has_lost_them() {
         assert!(!one.follows(two), "a replica took over");
         server.command(&["FLUSHALL"]);
         assert!(!version().follows(two), "all are gone");
-        eventually("the next second", || {
+        eventually("another moment", || {
             server.command(&["FLUSHALL"]);
             put(store, "api:c", &lasting("x"));
             (!version().began_with(two)).then_some(())
