@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::mem;
+use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use smallvec::SmallVec;
@@ -29,8 +30,17 @@ pub(crate) struct Denials([Mutex<Shard>; SHARDS]);
 struct Shard {
     young: HashMap<Fingerprint, Denial>,
     old: HashMap<Fingerprint, Denial>,
-    /// When a key here was last given something back: what was asked before may be no longer so.
-    given_back_at: Timestamp,
+    given_back: GivenBack,
+}
+
+/// When keys were last given something back: what was asked before may be no longer so. Two
+/// generations as well.
+#[derive(Debug)]
+struct GivenBack {
+    young: HashMap<Fingerprint, Timestamp>,
+    old: HashMap<Fingerprint, Timestamp>,
+    /// No key that is in neither was given anything later.
+    others: Timestamp,
 }
 
 /// A key that was denied, and what was told of the request's other keys then.
@@ -39,29 +49,50 @@ pub(crate) struct Denial {
     /// The number of the limit that denied: another one is asked.
     limit: u32,
     cost: Cost,
+    /// When the answer was there: waits are counted from then, so that none is told too short.
     told_at: Timestamp,
+    /// Counted from the question, so that none is denied for too long.
     until: Timestamp,
     decision: Decision,
     others: SmallVec<[(Fingerprint, Decision); 2]>,
 }
 
+/// Entries of one generation of a shard.
+const GENERATION: usize = DENIALS_MAX / SHARDS / 2;
+
 impl Default for Shard {
     fn default() -> Self {
-        let (young, old) = (HashMap::new(), HashMap::new());
-        Self { young, old, given_back_at: Timestamp::EPOCH }
+        let given_back =
+            GivenBack { young: HashMap::new(), old: HashMap::new(), others: Timestamp::EPOCH };
+        Self { young: HashMap::new(), old: HashMap::new(), given_back }
+    }
+}
+
+impl GivenBack {
+    fn note(&mut self, key: Fingerprint, now: Timestamp) {
+        if self.young.len() >= GENERATION {
+            let old = mem::replace(&mut self.old, mem::take(&mut self.young));
+            self.others = old.into_values().fold(self.others, Timestamp::max);
+        }
+        self.young.insert(key, now);
+    }
+
+    fn last(&self, key: Fingerprint) -> Timestamp {
+        let known = self.young.get(&key).or_else(|| self.old.get(&key));
+        known.copied().unwrap_or(self.others)
     }
 }
 
 impl Denials {
-    /// Remembers that a request of `cost` was denied by `decision`, asked for at `asked_at`, if that
-    /// is of use.
+    /// Remembers that a request of `cost` was denied by `decision`, from when it was asked to when it
+    /// was told, if that is of use.
     pub(crate) fn note(
         &self,
         key: Fingerprint,
         limit: u32,
         cost: Cost,
         decision: Decision,
-        asked_at: Timestamp,
+        asked: Range<Timestamp>,
         others: SmallVec<[(Fingerprint, Decision); 2]>,
     ) {
         let wait = match decision.outcome {
@@ -69,15 +100,16 @@ impl Denials {
             Outcome::TooCostly => LONGEST,
             Outcome::Denied { retry_after: None } | Outcome::Allowed { .. } => return,
         };
-        let until = asked_at.plus(wait);
+        let until = asked.start.plus(wait);
         let mut shard = self.shard_of(key);
-        if asked_at < shard.given_back_at {
+        if asked.start < shard.given_back.last(key) {
             return;
         }
-        if shard.young.len() >= DENIALS_MAX / SHARDS / 2 {
+        if shard.young.len() >= GENERATION {
             shard.old = mem::take(&mut shard.young);
         }
-        shard.young.insert(key, Denial { limit, cost, told_at: asked_at, until, decision, others });
+        let told_at = asked.end;
+        shard.young.insert(key, Denial { limit, cost, told_at, until, decision, others });
     }
 
     /// Why a request of `cost` is denied without asking anybody, if it is.
@@ -98,7 +130,7 @@ impl Denials {
     /// Something was given back: the key is asked about again.
     pub(crate) fn forget(&self, key: Fingerprint, now: Timestamp) {
         let mut shard = self.shard_of(key);
-        shard.given_back_at = now;
+        shard.given_back.note(key, now);
         shard.young.remove(&key);
         shard.old.remove(&key);
     }
@@ -164,7 +196,7 @@ mod tests {
     }
 
     fn noted(denials: &Denials, number: u64, cost: u32, decision: Decision) {
-        denials.note(key(number), LIMIT, Cost::new(cost), decision, START, SmallVec::new());
+        denials.note(key(number), LIMIT, Cost::new(cost), decision, START..START, SmallVec::new());
     }
 
     #[test]
@@ -196,7 +228,7 @@ mod tests {
     fn waits_told_again_are_shorter_by_what_has_passed() {
         let denials = Denials::default();
         let others = SmallVec::from_slice(&[(key(9), denied_for(700))]);
-        denials.note(key(1), LIMIT, Cost::ONE, denied_for(400), START, others);
+        denials.note(key(1), LIMIT, Cost::ONE, denied_for(400), START..START, others);
         let denial = denials.get(key(1), LIMIT, Cost::ONE, at(150)).expect("it is good");
         let told = denial.decision(at(150));
         assert_eq!(told.retry_after(), Some(Micros::from_millis(250)));
@@ -228,8 +260,42 @@ mod tests {
         assert!(!is_denied());
         noted(&denials, 1, 1, denied_for(400));
         assert!(!is_denied(), "the answer to what was asked before came only now");
-        denials.note(key(1), LIMIT, Cost::ONE, denied_for(400), at(1), SmallVec::new());
+        denials.note(key(1), LIMIT, Cost::ONE, denied_for(400), at(1)..at(1), SmallVec::new());
         assert!(is_denied());
+    }
+
+    #[test]
+    fn what_others_are_given_back_is_no_reason_to_ask_about_a_key() {
+        let denials = Denials::default();
+        let of_its_shard = |number| key(1 + SHARDS as u64 * number);
+        (1..100).for_each(|number| denials.forget(of_its_shard(number), at(1)));
+        noted(&denials, 1, 1, denied_for(400));
+        assert!(denials.get(key(1), LIMIT, Cost::ONE, at(2)).is_some());
+    }
+
+    #[test]
+    fn a_flood_of_keys_that_are_given_something_back_does_not_make_an_old_answer_good() {
+        let denials = Denials::default();
+        denials.forget(key(1), at(1));
+        let of_its_shard = |number| key(1 + SHARDS as u64 * number);
+        for number in 1..4 * GENERATION as u64 {
+            denials.forget(of_its_shard(number), at(2));
+        }
+        noted(&denials, 1, 1, denied_for(400));
+        assert!(denials.get(key(1), LIMIT, Cost::ONE, at(2)).is_none());
+        let given_back = &denials.shard_of(key(1)).given_back;
+        assert!(given_back.young.len() + given_back.old.len() <= 2 * GENERATION);
+    }
+
+    #[test]
+    fn a_wait_is_told_from_the_answer_on_and_good_from_the_question_on() {
+        let denials = Denials::default();
+        let asked = at(0)..at(30);
+        denials.note(key(1), LIMIT, Cost::ONE, denied_for(400), asked, SmallVec::new());
+        let denial = |millis| denials.get(key(1), LIMIT, Cost::ONE, at(millis));
+        let told = denial(130).expect("it is good").decision(at(130));
+        assert_eq!(told.retry_after(), Some(Micros::from_millis(300)));
+        assert!(denial(399).is_some() && denial(400).is_none());
     }
 
     #[test]

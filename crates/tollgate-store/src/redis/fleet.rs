@@ -59,6 +59,11 @@ pub enum OpenError {
     },
     /// No URL was given.
     NoServers,
+    /// Braces in a prefix would decide where keys lie on a Cluster, in place of our own.
+    Prefix {
+        /// The prefix.
+        prefix: String,
+    },
     /// There is no starting a thread.
     Thread(std::io::Error),
     /// There is no memory to count in while Redis is away.
@@ -378,6 +383,9 @@ impl fmt::Display for OpenError {
                 )
             }
             Self::NoServers => f.write_str("no URL of Redis is given"),
+            Self::Prefix { prefix } => {
+                write!(f, "prefix {prefix:?} has braces; write for example tollgate")
+            }
             Self::Thread(_) => f.write_str("the thread that talks to Redis does not start"),
             Self::Memory(error) => error.fmt(f),
         }
@@ -389,7 +397,7 @@ impl Error for OpenError {
         match self {
             Self::Thread(error) => Some(error),
             Self::Memory(error) => error.source(),
-            Self::Url { .. } | Self::NoServers => None,
+            Self::Url { .. } | Self::NoServers | Self::Prefix { .. } => None,
         }
     }
 }

@@ -10,7 +10,7 @@ use std::sync::mpsc::SyncSender;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
 use tokio::time::{Instant, sleep};
-use tollgate_core::{Key, Timestamp};
+use tollgate_core::{Key, Shown, Timestamp};
 
 use super::bounds::{HEARTBEAT, HOUSE_KEPT, NODE_GONE, REFUSAL_PAUSE};
 use super::call::{Call, Failure, Reply};
@@ -84,11 +84,17 @@ impl House {
     }
 
     /// A key as it is shown, and named in Redis: the same on every node. Before the first answer of
-    /// Redis a secret is hashed with a key of this node's own.
-    pub(super) fn write_key_text(&self, key: &Key<'_>, local: &MemoryStore, text: &mut String) {
+    /// Redis a secret is hashed with a key of this node's own, and the text is no other node's: false.
+    pub(super) fn write_key_text(
+        &self,
+        key: &Key<'_>,
+        local: &MemoryStore,
+        text: &mut String,
+    ) -> bool {
         let shared = *self.concealer.read().unwrap_or_else(PoisonError::into_inner);
         let concealer = shared.as_ref().unwrap_or(local.secret.concealer());
         key.write_text(|value| concealer.conceal(value), text);
+        shared.is_some() || key.values.iter().all(|value| value.shown != Shown::AsHash)
     }
 
     /// Tells that Redis refused something, once a minute for each kind of refusal. What means that
@@ -115,6 +121,8 @@ impl House {
         words.push(self.offered().as_bytes());
         words.push_number(NODE_GONE.as_millis() as u64);
         words.push_number(HOUSE_KEPT.as_millis() as u64);
+        let is_heard = self.concealer.read().unwrap_or_else(PoisonError::into_inner).is_some();
+        words.push_number(u64::from(is_heard));
         Call { script: Some(&HEARTBEAT_SCRIPT), words, slot, late: None }
     }
 

@@ -6,14 +6,15 @@
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
+use std::mem;
 use std::slice;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Weak, mpsc};
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tokio::sync::oneshot;
-use tokio::time::{Instant, interval};
+use tokio::sync::{oneshot, watch};
+use tokio::time::{Instant, interval, timeout};
 use tollgate_core::lua::{self, ANSWER_FIELDS, Answer};
 use tollgate_core::{ChargeId, Cost, Decision, Key, Leasable, Limit, Logged, Timestamp, Value};
 
@@ -27,7 +28,7 @@ use super::names::Names;
 use super::script::Script;
 use super::shares::Shares;
 use super::words::Words;
-use crate::asked::Asked;
+use crate::asked::{Asked, Waiting};
 use crate::charge::{Charge, Kept, Mode, OnFailure, Receipt, Taken};
 use crate::clock::Clock;
 use crate::enrolled::{Enrolled, TooManyLimits};
@@ -76,6 +77,10 @@ pub(super) struct Inner {
     settled: AtomicU64,
     /// Releases that wait to be tried again.
     releases: AtomicUsize,
+    /// How much is being given back at the moment.
+    underway: Arc<watch::Sender<usize>>,
+    /// How long a check may take.
+    timeout: Duration,
     pub(super) house: House,
 }
 
@@ -91,6 +96,9 @@ pub(crate) struct Item {
     leasable: Option<Leasable>,
     id: ChargeId,
     key: Fingerprint,
+    /// Whether its name is of this node alone, which does not know yet what secrets are hashed with:
+    /// in Redis no other node would find it, so it is counted as if Redis did not answer.
+    is_private: bool,
 }
 
 /// The charges of a request, with their names in Redis.
@@ -104,8 +112,22 @@ pub(crate) struct Items {
 enum Part {
     /// By one call.
     Called { places: Places, pending: Pending, deadline: Instant },
-    /// By units that this node holds, or gets for the purpose.
-    Leased { place: usize, asked: Asked<Result<Paid, Failure>> },
+    /// By units that this node gets for the purpose.
+    Leased { place: usize, waiting: Waiting<Result<Paid, Failure>> },
+}
+
+/// A request that waits for its parts.
+///
+/// Its caller may go away before all of them have answered. Then what one part took must still come
+/// back if another denies, and so it is brought to its end on the I/O thread.
+struct Gathering {
+    inner: Arc<Inner>,
+    origin: Arc<Origin>,
+    parts: SmallVec<[Part; 2]>,
+    told: Told,
+    asked_at: Timestamp,
+    /// Whether it has to be brought to its end. A single call sees to itself: see [`Inner::late`].
+    must_end: bool,
 }
 
 /// What was said to each charge, as far as it is known.
@@ -118,10 +140,15 @@ struct Change {
     script: Option<&'static Script>,
     words: Words,
     slot: u16,
-    key: Fingerprint,
+    /// The key, if it may have been denied for what is given back. Nobody who is denied a slot is told
+    /// to wait, and so is always asked about.
+    denied: Option<Fingerprint>,
     /// Whether it is of a log, which knows what was given back before.
     is_release: bool,
 }
+
+/// Something that is being given back, until this goes.
+struct Underway(Arc<watch::Sender<usize>>);
 
 impl RedisStore {
     /// A store at the servers that `settings` name. That they cannot be reached is no error: until
@@ -143,6 +170,9 @@ impl RedisStore {
         is_virtual: bool,
     ) -> Result<Self, OpenError> {
         let RedisSettings { servers, timeout, prefix, nodes } = settings;
+        if prefix.contains(['{', '}']) {
+            return Err(OpenError::Prefix { prefix });
+        }
         let local = MemoryStore::new(clock.clone()).map_err(OpenError::Memory)?;
         let fleet = Arc::new(Fleet::open(&servers, timeout, &prefix)?);
         let inner = Arc::new(Inner {
@@ -158,14 +188,14 @@ impl RedisStore {
             last_id: AtomicU64::new(RandomState::new().hash_one(0u8) >> 1),
             settled: AtomicU64::new(0),
             releases: AtomicUsize::new(0),
+            underway: Arc::default(),
+            timeout,
         });
         let (told, heard) = mpsc::sync_channel(1);
         inner.fleet.spawn(house::keep(Arc::downgrade(&inner), told));
-        if !is_virtual {
-            // Whoever is asked before Redis has told what secrets are hashed with would count them by
-            // names that nobody else knows. Redis that does not answer is not waited for any longer.
-            let _ = heard.recv_timeout(START_PATIENCE);
-        }
+        // Before Redis has told what secrets are hashed with they cannot be counted there. Redis that
+        // does not answer is not waited for any longer.
+        let _ = heard.recv_timeout(START_PATIENCE);
         Ok(Self(inner))
     }
 
@@ -182,24 +212,16 @@ impl RedisStore {
         if let Some(taken) = inner.denied_before(&origin.items, asked_at) {
             return Asked::Ready(Answers { taken, origin: Some(origin) });
         }
-        let (mut told, mut parts) = (Told::new(), SmallVec::new());
+        let mut told = Told::new();
         told.resize(charges.len(), None);
-        for part in inner.send_all(&origin) {
-            match part {
-                Part::Leased { place, asked: Asked::Ready(answer) } => {
-                    told[place] = inner.read_leased(&origin.items, place, answer);
-                }
-                part => parts.push(part),
-            }
-        }
+        let parts = inner.send_all(&origin, &mut told);
         if parts.is_empty() {
             return Asked::Ready(inner.settle(origin, told, asked_at));
         }
+        let must_end = parts.len() > 1 || told.iter().any(Option::is_some);
         let inner = Arc::clone(inner);
-        Asked::later(async move {
-            inner.gather(&origin, parts, &mut told).await;
-            inner.settle(origin, told, asked_at)
-        })
+        let gathering = Gathering { inner, origin, parts, told, asked_at, must_end };
+        Asked::later(gathering.end())
     }
 
     /// Takes each of `charges` on its own, whatever becomes of the others. They cannot be given back.
@@ -223,15 +245,20 @@ impl RedisStore {
         let inner = Arc::clone(&self.0);
         let mut items = inner.items(slice::from_ref(charge));
         items.list[0].mode = lua::Mode::Credit;
-        inner.denials.forget(items.list[0].key, inner.clock.now());
+        if items.list[0].is_private {
+            return Asked::Ready(UNKNOWN);
+        }
+        let asked_at = inner.clock.now();
+        inner.denials.forget(items.list[0].key, asked_at);
         let slot = inner.fleet.slot(items.names.get(0).as_bytes());
         let origin = Arc::new(Origin { items });
         let part = inner.send(&origin, slot, SmallVec::from_slice(&[0]), inner.fleet.deadline());
+        let (parts, told) = (SmallVec::from_iter([part]), Told::from_slice(&[None]));
+        let mut gathering = Gathering { inner, origin, parts, told, asked_at, must_end: false };
         Asked::later(async move {
-            let mut told = Told::from_slice(&[None]);
-            inner.gather(&origin, SmallVec::from_iter([part]), &mut told).await;
+            gathering.gather().await;
             // What is not given back, since nobody answers, is at least not taken.
-            told[0].unwrap_or(UNKNOWN)
+            gathering.told[0].unwrap_or(UNKNOWN)
         })
     }
 
@@ -239,13 +266,13 @@ impl RedisStore {
     /// False if nothing was left of it, nothing if Redis does not answer: then a slot comes back when
     /// it does, or when its lease ends. What a bucket paid from units taken in advance stays spent once Redis knows of it.
     pub fn refund(&self, claim: &Claim) -> Asked<Option<bool>> {
-        self.0.denials.forget(claim.receipt.key, self.0.clock.now());
         match (claim.receipt.kept, &claim.origin) {
             (Kept::Redis, Some((origin, place))) => {
                 self.0.give_back(&origin.items, *place, &claim.receipt)
             }
             (Kept::Lease, _) => {
                 let Receipt { key, .. } = claim.receipt;
+                self.0.denials.forget(key, self.0.clock.now());
                 Asked::Ready(Some(self.0.leased.give_back(key, held(&claim.receipt))))
             }
             _ => Asked::Ready(Some(self.0.local.refund(&claim.receipt))),
@@ -303,7 +330,7 @@ impl RedisStore {
         inner.local.reset(&local_key(&[Value::new(name.as_bytes())]));
         let words = ["UNLINK", name].into_iter().collect();
         let slot = inner.fleet.slot(name.as_bytes());
-        inner.change(Change { script: None, words, slot, key, is_release: false })
+        inner.change(Change { script: None, words, slot, denied: Some(key), is_release: false })
     }
 
     /// A key as it may be shown, written to the end of `text`.
@@ -323,10 +350,21 @@ impl RedisStore {
         self.0.clock.now()
     }
 
-    /// Gives back what this node took in advance and has not spent. To be called at the end: what is
-    /// not given back comes back later, by itself.
+    /// Gives back what this node took in advance and has not spent, and waits for what is being given
+    /// back already, for as long as a check may take. To be called at the end: what is not given back
+    /// comes back later, by itself.
     pub fn close(&self) -> Asked<()> {
-        self.0.leased.return_all()
+        let (returned, longest) = (self.0.leased.return_all(), self.0.timeout);
+        let mut underway = self.0.underway.subscribe();
+        let (told, closed) = oneshot::channel();
+        self.0.fleet.spawn(async move {
+            // What takes longer may not come back at all.
+            let _ = timeout(longest, underway.wait_for(|count| *count == 0)).await;
+            returned.await;
+            // Whoever went away does not want to know.
+            let _ = told.send(());
+        });
+        Asked::later(async { closed.await.unwrap_or_default() })
     }
 
     /// Requests that were settled without Redis, so far.
@@ -351,7 +389,7 @@ impl Inner {
         let first = self.last_id.fetch_add(charges.len() as u64, Ordering::Relaxed);
         for (charge, id) in charges.iter().zip(first..) {
             shown.clear();
-            self.house.write_key_text(&charge.key, &self.local, &mut shown);
+            let is_shared = self.house.write_key_text(&charge.key, &self.local, &mut shown);
             items.names.push(&self.prefix, &shown);
             items.list.push(Item {
                 limit: *charge.limit,
@@ -365,6 +403,7 @@ impl Inner {
                 leasable: charge.is_leased.then(|| Leasable::of(&charge.limit.limit)).flatten(),
                 id: ChargeId(id),
                 key: self.known_by(items.names.get(items.list.len())),
+                is_private: !is_shared,
             });
         }
         items
@@ -401,16 +440,27 @@ impl Inner {
     }
 
     /// Asks for all charges of a request: by one call, or one for each slot of a Cluster; and each
-    /// that is leased by itself.
-    fn send_all(self: &Arc<Self>, origin: &Arc<Origin>) -> SmallVec<[Part; 2]> {
+    /// that is leased by itself, and told at once if this node holds enough.
+    fn send_all(
+        self: &Arc<Self>,
+        origin: &Arc<Origin>,
+        told: &mut [Option<Taken>],
+    ) -> SmallVec<[Part; 2]> {
         let Items { names, list } = &origin.items;
         let mut parts = SmallVec::new();
         let mut slots: SmallVec<[(u16, Places); 2]> = SmallVec::new();
         for (place, item) in list.iter().enumerate() {
+            if item.is_private {
+                continue;
+            }
             let name = names.get(place);
             if let Some(limit) = &item.leasable {
-                let asked = self.leased.take(item.key, name, limit, item.cost);
-                parts.push(Part::Leased { place, asked });
+                match self.leased.take(item.key, name, limit, item.cost) {
+                    Asked::Ready(answer) => {
+                        told[place] = self.read_leased(&origin.items, place, answer);
+                    }
+                    Asked::Waiting(waiting) => parts.push(Part::Leased { place, waiting }),
+                }
                 continue;
             }
             let slot = if self.fleet.is_cluster() { self.fleet.slot(name.as_bytes()) } else { 0 };
@@ -471,39 +521,14 @@ impl Inner {
         }))
     }
 
-    /// Waits for everything that was asked.
-    async fn gather(
-        self: &Arc<Self>,
-        origin: &Arc<Origin>,
-        mut parts: SmallVec<[Part; 2]>,
-        told: &mut Told,
-    ) {
-        let items = &origin.items;
-        while let Some(part) = parts.pop() {
-            let (places, deadline, result) = match part {
-                Part::Leased { place, asked } => {
-                    told[place] = self.read_leased(items, place, asked.await);
-                    continue;
-                }
-                Part::Called { places, pending, deadline } => (places, deadline, pending.await),
-            };
-            match result {
-                Ok(reply) => {
-                    let answers = read(items, &places, &reply).into_iter().flatten();
-                    for (place, taken) in places.iter().zip(answers) {
-                        told[*place] = Some(taken);
-                    }
-                }
-                // A slot on the move: each of its keys is somewhere, but they are not together.
-                Err(Failure::TryAgain) if places.len() > 1 => {
-                    let slot = self.fleet.slot(items.names.get(places[0]).as_bytes());
-                    let alone = |place: &usize| SmallVec::from_slice(&[*place]);
-                    // The request has no more time than it had.
-                    let send = |place| self.send(origin, slot, alone(place), deadline);
-                    parts.extend(places.iter().map(send));
-                }
-                Err(failure) => self.house.note(&failure),
-            }
+    /// Releases slots, sooner or later, that may have been taken by a call whose answer is not known.
+    fn release_unheard(self: &Arc<Self>, items: &Items, places: &Places) {
+        for &place in places {
+            let Item { limit, cost, id, .. } = items.list[place];
+            let Limit::Logged(limit @ Logged::Concurrency(_)) = &limit.limit else { continue };
+            let back = lua::Return::GiveBack { limit, id, held: cost, units: cost };
+            let change = self.change_of(items, place, &back);
+            self.fleet.spawn(release(Arc::downgrade(self), change));
         }
     }
 
@@ -560,7 +585,8 @@ impl Inner {
         for (number, place) in places.iter().enumerate() {
             let Item { limit, on_failure, .. } = &items.list[*place];
             let is_local = *on_failure == OnFailure::Local;
-            match self.shares.of(limit, nodes, &self.local).filter(|_| is_local) {
+            let share = is_local.then(|| self.shares.of(limit, nodes, &self.local)).flatten();
+            match share {
                 Some(share) => shares.push((number, share)),
                 None => told[*place] = Some(on_failure.uncounted()),
             }
@@ -612,6 +638,7 @@ impl Inner {
         if items.count_denied() {
             return;
         }
+        let told_at = self.clock.now();
         let decisions = || {
             let all = items.list.iter().zip(taken).enumerate();
             all.filter_map(|(place, (item, taken))| Some((place, item, taken.decision()?)))
@@ -629,7 +656,7 @@ impl Inner {
                     item.limit.number,
                     item.cost,
                     decision,
-                    asked_at,
+                    asked_at..told_at,
                     others,
                 );
             }
@@ -661,39 +688,56 @@ impl Inner {
         place: usize,
         back: &lua::Return<'_>,
     ) -> Asked<Option<bool>> {
+        self.change(self.change_of(items, place, back))
+    }
+
+    fn change_of(&self, items: &Items, place: usize, back: &lua::Return<'_>) -> Change {
         let name = items.names.get(place).as_bytes();
         let mut words = Words::with_capacity(256);
         words.push_number(1);
         words.push(name);
         self.push_now(&mut words);
         words.push(&back.argument());
-        let slot = self.fleet.slot(name);
-        let (script, key) = (Some(&*REFUND), items.list[place].key);
-        let is_release = matches!(back, lua::Return::GiveBack { .. });
-        self.change(Change { script, words, slot, key, is_release })
+        let Item { limit, key, .. } = items.list[place];
+        Change {
+            script: Some(&*REFUND),
+            words,
+            slot: self.fleet.slot(name),
+            denied: (!is_concurrency(&limit.limit)).then_some(key),
+            is_release: matches!(back, lua::Return::GiveBack { .. }),
+        }
     }
 
     /// Gives something back to a key in Redis, whether somebody waits for the answer or not: a call
     /// that nobody waits for is not sent, and whoever releases a slot need not stay to hear of it.
     fn change(self: &Arc<Self>, change: Change) -> Asked<Option<bool>> {
+        self.forget_denial(change.denied);
         let pending = self.fleet.send(change.call());
         let (told, answer) = oneshot::channel();
-        let inner = Arc::downgrade(self);
+        let (inner, underway) = (Arc::downgrade(self), Underway::new(&self.underway));
         self.fleet.spawn(async move {
             let answer = pending.await;
             if let Some(inner) = inner.upgrade() {
-                inner.denials.forget(change.key, inner.clock.now());
+                // Who was denied meanwhile may have been so before it was given back.
+                inner.forget_denial(change.denied);
                 if let Err(failure) = &answer {
                     inner.house.note(failure);
                 }
             }
             // Whoever went away does not want to know.
             let _ = told.send(is_changed(&answer));
+            drop(underway);
             if answer.is_err() && change.is_release {
                 release(inner, change).await;
             }
         });
         Asked::later(async { answer.await.ok().flatten() })
+    }
+
+    fn forget_denial(&self, key: Option<Fingerprint>) {
+        if let Some(key) = key {
+            self.denials.forget(key, self.clock.now());
+        }
     }
 
     /// Sends a settlement, which gets there whether somebody waits for the answer or not.
@@ -723,8 +767,10 @@ impl Inner {
         let pending = self.fleet.send(Call { script: Some(&SETTLE), words, slot, late: None });
         let (told, answer) = oneshot::channel();
         let (inner, origin) = (Arc::downgrade(self), Arc::clone(origin));
+        let underway = Underway::new(&self.underway);
         self.fleet.spawn(async move {
             let reply = pending.await;
+            drop(underway);
             let Some(inner) = inner.upgrade() else { return };
             inner.denials.forget(key, inner.clock.now());
             let reply = reply.inspect_err(|failure| inner.house.note(failure)).ok();
@@ -752,6 +798,105 @@ impl Inner {
         } else {
             words.push(b"");
         }
+    }
+}
+
+impl Gathering {
+    /// Waits for everything that was asked, and makes one answer of it.
+    async fn end(mut self) -> Answers {
+        self.gather().await;
+        self.must_end = false;
+        let (origin, told) = (Arc::clone(&self.origin), mem::take(&mut self.told));
+        self.inner.settle(origin, told, self.asked_at)
+    }
+
+    /// Waits for everything that was asked. A part stays until it has answered, so that nothing is
+    /// lost if this is dropped.
+    async fn gather(&mut self) {
+        let (inner, items) = (&self.inner, &self.origin.items);
+        while let Some(part) = self.parts.last_mut() {
+            let (places, deadline, result) = match part {
+                Part::Leased { place, waiting } => {
+                    let answer = waiting.await;
+                    self.told[*place] = inner.read_leased(items, *place, answer);
+                    self.parts.pop();
+                    continue;
+                }
+                Part::Called { places, pending, deadline } => {
+                    let result = pending.await;
+                    (mem::take(places), *deadline, result)
+                }
+            };
+            self.parts.pop();
+            match result {
+                Ok(reply) => {
+                    let answers = read(items, &places, &reply).into_iter().flatten();
+                    for (place, taken) in places.iter().zip(answers) {
+                        self.told[*place] = Some(taken);
+                    }
+                }
+                // A slot on the move: each of its keys is somewhere, but they are not together.
+                Err(Failure::TryAgain) if places.len() > 1 => {
+                    let slot = inner.fleet.slot(items.names.get(places[0]).as_bytes());
+                    let alone = |place: &usize| SmallVec::from_slice(&[*place]);
+                    // The request has no more time than it had.
+                    let send = |place| inner.send(&self.origin, slot, alone(place), deadline);
+                    self.parts.extend(places.iter().map(send));
+                    self.must_end = true;
+                }
+                Err(failure) => {
+                    if matches!(failure, Failure::Timeout | Failure::Lost) {
+                        inner.release_unheard(items, &places);
+                    }
+                    inner.house.note(&failure);
+                }
+            }
+        }
+    }
+
+    /// Brings it to its end for nobody: slots are released, since nobody knows that they are held.
+    async fn end_for_nobody(self) {
+        let (inner, origin) = (Arc::clone(&self.inner), Arc::clone(&self.origin));
+        let _underway = Underway::new(&inner.underway);
+        let answers = self.end().await;
+        for (place, taken) in answers.taken.iter().enumerate() {
+            if is_concurrency(&origin.items.list[place].limit.limit)
+                && let Some(receipt) = taken.receipt()
+            {
+                let claim = Claim::new(receipt, Some(&origin), place);
+                drop(RedisStore(Arc::clone(&inner)).refund(&claim));
+            }
+        }
+    }
+}
+
+impl Drop for Gathering {
+    fn drop(&mut self) {
+        if mem::take(&mut self.must_end) {
+            let rest = Self {
+                inner: Arc::clone(&self.inner),
+                origin: Arc::clone(&self.origin),
+                parts: mem::take(&mut self.parts),
+                told: mem::take(&mut self.told),
+                asked_at: self.asked_at,
+                must_end: false,
+            };
+            // It holds the store for as long as its calls may take, and no longer.
+            self.inner.fleet.spawn(rest.end_for_nobody());
+        }
+    }
+}
+
+impl Underway {
+    fn new(count: &Arc<watch::Sender<usize>>) -> Self {
+        count.send_modify(|count| *count += 1);
+        Self(Arc::clone(count))
+    }
+}
+
+impl Drop for Underway {
+    fn drop(&mut self) {
+        self.0.send_modify(|count| *count -= 1);
     }
 }
 

@@ -3,11 +3,13 @@
 
 mod denials;
 mod faults;
+mod gone;
 mod keys;
 mod load;
 mod nodes;
 mod overrides;
 mod race;
+mod secrets;
 mod skew;
 mod worker;
 

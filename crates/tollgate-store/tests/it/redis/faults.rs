@@ -381,15 +381,15 @@ fn the_master_under_sentinels_is_lost() {
 }
 
 /// Numbers none of whose bytes is a letter, so that they are all written alike.
-const NUMBERS: std::ops::Range<u64> = 128..256;
+pub(super) const NUMBERS: std::ops::Range<u64> = 128..256;
 
 /// Whether a key is one that the master at 0 has at first.
-fn is_of_the_first(cluster: &Cluster, settings: &RedisSettings, key: u64) -> bool {
+pub(super) fn is_of_the_first(cluster: &Cluster, settings: &RedisSettings, key: u64) -> bool {
     let bytes = key.to_le_bytes().map(|byte| format!("%{byte:02X}")).concat();
     cluster.slot(&format!("{}:{{{bytes}}}:limit", settings.prefix)) < 5_461
 }
 
-fn keys_of_the_first(cluster: &Cluster, settings: &RedisSettings) -> [u64; 4] {
+pub(super) fn keys_of_the_first(cluster: &Cluster, settings: &RedisSettings) -> [u64; 4] {
     let mut keys = NUMBERS.filter(|key| is_of_the_first(cluster, settings, *key));
     std::array::from_fn(|_| keys.next().expect("a third of all"))
 }

@@ -2,7 +2,7 @@
 
 use tollgate_core::{Algorithm, Key, Micros, Value};
 use tollgate_harness::{Client, Cluster, Flavour, Reply, Server, eventually};
-use tollgate_store::redis::Servers;
+use tollgate_store::redis::{OpenError, RedisSettings, RedisStore, Servers};
 use tollgate_store::{Charge, Enrolled, Store, Taken};
 
 use super::{every_server, lasting, open, open_all, open_at, time};
@@ -21,7 +21,7 @@ fn names(server: &Server) -> Vec<String> {
 fn keys_are_named_prefix_values_limit_and_every_one_has_a_ttl() {
     for server in every_server() {
         let prefix = "our tollgate".to_owned();
-        let subject = open(tollgate_store::redis::RedisSettings {
+        let subject = open(RedisSettings {
             prefix,
             ..settings(Servers::Single(server.url()))
         });
@@ -77,6 +77,16 @@ fn secrets_appear_only_hashed_and_all_nodes_agree_on_the_hash() {
         });
         assert!(took <= Micros::from_secs(2), "{took:?}");
         assert_eq!(texts(), [text.clone(), text], "nobody ever saw another");
+    }
+}
+
+#[test]
+fn a_prefix_with_braces_is_refused_since_it_would_say_where_keys_lie() {
+    let servers = Servers::Single("redis://127.0.0.1:6379".to_owned());
+    for prefix in ["{app}", "a{", "}"] {
+        let prefix = prefix.to_owned();
+        let opened = RedisStore::open(RedisSettings { prefix, ..settings(servers.clone()) });
+        assert!(matches!(opened, Err(OpenError::Prefix { .. })), "{opened:?}");
     }
 }
 
