@@ -3,6 +3,7 @@
 mod bounds;
 mod breaker;
 mod call;
+mod census;
 mod checks;
 mod client;
 mod cluster;
@@ -14,6 +15,7 @@ mod meaning;
 mod names;
 mod node;
 mod overrides;
+mod refusals;
 mod script;
 mod sentinel;
 mod shares;

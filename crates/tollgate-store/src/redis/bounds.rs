@@ -79,6 +79,16 @@ pub(super) const HOUSE_KEPT: Duration = Duration::from_secs(30 * 86_400);
 /// How long the same refusal is not told again.
 pub(super) const REFUSAL_PAUSE: Duration = Duration::from_secs(60);
 
+/// Kinds of refusal that are told within that time. Redis has a dozen.
+pub(super) const REFUSAL_KINDS_MAX: usize = 16;
+
+/// How often Redis must tell of fewer nodes than before until it is believed: for twice as long as a
+/// node takes to tell that it is there, or to be gone.
+pub(super) const FEWER_TOLD: u32 = (2 * NODE_GONE.as_millis() / HEARTBEAT.as_millis()) as u32;
+
+/// How long until what Redis must allow is looked at again, if it did not answer.
+pub(super) const CHECK_PAUSE: Duration = Duration::from_secs(1);
+
 /// How long a store that starts waits for Redis to tell what all nodes share.
 pub(super) const START_PATIENCE: Duration = Duration::from_millis(500);
 

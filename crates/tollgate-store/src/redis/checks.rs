@@ -3,12 +3,14 @@
 //! A user without the right to a command, or a server that forgets keys when its memory is full, would
 //! be found out by the first customer. So it is told at the start, in the words of the documentation.
 
+use std::collections::BTreeSet;
 use std::sync::Weak;
 
+use tokio::time::sleep;
 use tracing::warn;
 
+use super::bounds::CHECK_PAUSE;
 use super::call::{Call, Failure, Pending, Reply};
-use super::names;
 use super::store::Inner;
 
 /// Each command that tollgate sends or that its scripts call, with what follows the key: first on a
@@ -32,48 +34,119 @@ const COMMANDS: [(&str, &[&str]); 16] = [
     ("UNLINK", &[]),
 ];
 
-/// Warns of what is not as it should be. Runs when Redis has answered for the first time.
+/// Warns of what is not as it should be, once every server has answered. Begins when one has for the
+/// first time.
 pub(super) async fn run(store: Weak<Inner>) {
-    let Some(inner) = store.upgrade() else { return };
-    let key = names::of_house(&inner.prefix, "check");
-    let slot = inner.fleet.slot(key.as_bytes());
-    let ask = |words: &[&str]| {
-        let words = words.iter().collect();
-        inner.fleet.send(Call { script: None, words, slot, late: None })
-    };
-    let settings = ["maxmemory", "maxmemory-policy"].map(|what| ask(&["CONFIG", "GET", what]));
-    let on_keys = COMMANDS.map(|(command, rest)| ask(&[&[command, &key], rest].concat()));
-    let time = ask(&["TIME"]);
-    drop(inner);
-    let refused = refusals(on_keys.into_iter().chain([time])).await;
-    if !refused.is_empty() {
-        let errors = refused.join("; ");
-        warn!(errors, "Redis refuses what tollgate needs; docs/redis.md lists the access rules");
-    }
-    let [maxmemory, policy] = settings;
-    // A server that does not tell its settings, as those of some providers, is not asked for more.
-    let (Ok(maxmemory), Ok(policy)) = (maxmemory.await, policy.await) else { return };
-    if let Some(policy) = forgets(&maxmemory, &policy) {
-        warn!(
-            %policy,
-            "Redis forgets keys when its memory is full, and with them what was consumed; set \
-             maxmemory-policy to noeviction"
-        );
+    loop {
+        let Some(inner) = store.upgrade() else { return };
+        let looks: Vec<Look> =
+            inner.fleet.tags().iter().map(|tag| Look::begin(&inner, tag)).collect();
+        drop(inner);
+        let mut found = Some(Found::default());
+        for look in looks {
+            // Each is heard to its end, also if another was not.
+            let one = look.end().await;
+            found = found.zip(one).map(|(all, one)| all.and(one));
+        }
+        match found {
+            Some(found) => return found.tell(),
+            None => sleep(CHECK_PAUSE).await,
+        }
     }
 }
 
-/// What there is no right to, each once. Whatever else goes wrong is for those to tell who reach
-/// Redis; and two nodes that look at the same time may find each other's values.
-async fn refusals(asked: impl Iterator<Item = Pending>) -> Vec<String> {
-    let mut refused = Vec::new();
-    for pending in asked {
-        match pending.await {
-            Err(Failure::Refused(error)) if error.starts_with("NOPERM ") => refused.push(error),
-            _ => {}
+/// What is asked of one server.
+struct Look {
+    settings: [Pending; 2],
+    commands: Vec<Pending>,
+}
+
+impl Look {
+    /// Asks the server whose keys have a hash tag.
+    fn begin(inner: &Inner, tag: &str) -> Self {
+        let key = format!("{}:{{{tag}}}:%check", inner.prefix);
+        let slot = inner.fleet.slot(key.as_bytes());
+        let ask = |words: &[&str]| {
+            let words = words.iter().collect();
+            inner.fleet.send(Call { script: None, words, slot, late: None })
+        };
+        let settings = ["maxmemory", "maxmemory-policy"].map(|what| ask(&["CONFIG", "GET", what]));
+        let on_keys =
+            COMMANDS.iter().map(|(command, rest)| ask(&[&[*command, &key], *rest].concat()));
+        let commands = on_keys.chain([ask(&["TIME"])]).collect();
+        Self { settings, commands }
+    }
+
+    /// What it answered; nothing if it did not answer everything.
+    async fn end(self) -> Option<Found> {
+        let refused = refusals(self.commands).await?;
+        let [maxmemory, policy] = self.settings;
+        let [maxmemory, policy] = [answered(maxmemory.await)?, answered(policy.await)?];
+        // A server that does not tell its settings, as those of some providers, is not asked for more.
+        let policy = maxmemory
+            .ok()
+            .zip(policy.ok())
+            .and_then(|(maxmemory, policy)| forgets(&maxmemory, &policy));
+        Some(Found { refused, policy })
+    }
+}
+
+/// What is not as it should be.
+#[derive(Default)]
+struct Found {
+    refused: BTreeSet<String>,
+    /// By which some server forgets keys.
+    policy: Option<String>,
+}
+
+impl Found {
+    fn and(mut self, other: Self) -> Self {
+        self.refused.extend(other.refused);
+        Self { policy: self.policy.or(other.policy), ..self }
+    }
+
+    fn tell(self) {
+        if !self.refused.is_empty() {
+            let errors = self.refused.into_iter().collect::<Vec<_>>().join("; ");
+            warn!(
+                errors,
+                "Redis refuses what tollgate needs; docs/redis.md lists the access rules"
+            );
+        }
+        if let Some(policy) = self.policy {
+            warn!(
+                %policy,
+                "Redis forgets keys when its memory is full, and with them what was consumed; set \
+                 maxmemory-policy to noeviction"
+            );
         }
     }
-    refused.dedup();
-    refused
+}
+
+/// What there is no right to; nothing if something was not answered. Two nodes that look at the same
+/// time may find each other's values, so that other errors mean nothing.
+async fn refusals(asked: Vec<Pending>) -> Option<BTreeSet<String>> {
+    let mut refused = BTreeSet::new();
+    let mut is_answered = true;
+    for pending in asked {
+        match answered(pending.await) {
+            Some(Err(error)) if error.starts_with("NOPERM ") => {
+                refused.insert(error);
+            }
+            Some(_) => {}
+            None => is_answered = false,
+        }
+    }
+    is_answered.then_some(refused)
+}
+
+/// What a server said, be it an error; nothing if it said nothing.
+fn answered(result: Result<Reply, Failure>) -> Option<Result<Reply, String>> {
+    match result {
+        Ok(reply) => Some(Ok(reply)),
+        Err(Failure::Refused(error)) => Some(Err(error)),
+        Err(Failure::NotSent | Failure::Timeout | Failure::Lost | Failure::TryAgain) => None,
+    }
 }
 
 /// The policy by which Redis forgets keys that are in use, if it does.
@@ -146,6 +219,14 @@ mod tests {
 
     fn setting(value: &str) -> Reply {
         Reply::List(vec![Reply::Bytes(b"name".to_vec()), Reply::Bytes(value.as_bytes().to_vec())])
+    }
+
+    #[tokio::test]
+    async fn what_was_not_answered_is_not_taken_for_allowed() {
+        assert_eq!(refusals(Vec::new()).await, Some(BTreeSet::new()));
+        assert_eq!(refusals(vec![Pending::NOT_SENT]).await, None);
+        let look = Look { settings: [Pending::NOT_SENT, Pending::NOT_SENT], commands: Vec::new() };
+        assert!(look.end().await.is_none());
     }
 
     #[test]

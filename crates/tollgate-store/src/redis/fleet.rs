@@ -133,6 +133,24 @@ impl Fleet {
         self.shared.is_cluster()
     }
 
+    /// For each server that has slots, a hash tag whose keys are there.
+    pub(crate) fn tags(&self) -> Vec<String> {
+        if !self.is_cluster() {
+            return vec!["%".to_owned()];
+        }
+        let map = self.shared.map.load();
+        let mut found: Vec<(&Arc<Node>, String)> = Vec::new();
+        // More numbers than there are slots, so that a server with a part of them is met.
+        for tag in (0..u16::MAX).map(|number| number.to_string()) {
+            if let Some(node) = map.route(slots::slot(tag.as_bytes()))
+                && !found.iter().any(|(known, _)| Arc::ptr_eq(known, node))
+            {
+                found.push((node, tag));
+            }
+        }
+        found.into_iter().map(|(_, tag)| tag).collect()
+    }
+
     /// Every server in figures.
     pub(crate) fn health(&self) -> Vec<Health> {
         self.shared.map.load().nodes().map(|(_, node)| node.status().health()).collect()

@@ -5,16 +5,18 @@
 //! The first node made it; should Redis lose it, every node offers the one that it knows.
 
 use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 use tollgate_core::{Key, Shown, Timestamp};
 
-use super::bounds::{HEARTBEAT, HOUSE_KEPT, NODE_GONE, REFUSAL_PAUSE};
+use super::bounds::{HEARTBEAT, HOUSE_KEPT, NODE_GONE};
 use super::call::{Call, Failure, Reply};
+use super::census::Census;
 use super::overrides::OverridesVersion;
+use super::refusals::Refusals;
 use super::script::Script;
 use super::store::Inner;
 use super::words::Words;
@@ -35,15 +37,14 @@ pub(super) struct House {
     offered: Mutex<String>,
     /// How many nodes the policy says there are.
     nodes_said: Option<u32>,
-    nodes_seen: AtomicU32,
+    census: Census,
     /// What secret values are hashed with; nobody knows before the first answer.
     concealer: RwLock<Option<Concealer>>,
     /// See [`RedisStore::overrides_version`](super::RedisStore::overrides_version).
     overrides_version: AtomicU64,
     /// How much later it is by the clock of Redis than by this node's, in microseconds.
     ahead_micros: AtomicI64,
-    /// What Redis refused, and when that was last told.
-    refused: Mutex<Option<(String, Instant)>>,
+    refusals: Refusals,
 }
 
 impl House {
@@ -55,11 +56,11 @@ impl House {
             node: format!("{:016x}", random()),
             offered: Mutex::new(format!("{:016x}{:016x}", random(), random())),
             nodes_said,
-            nodes_seen: AtomicU32::new(1),
+            census: Census::new(),
             concealer: RwLock::new(None),
             overrides_version: AtomicU64::new(0),
             ahead_micros: AtomicI64::new(0),
-            refused: Mutex::new(None),
+            refusals: Refusals::default(),
         }
     }
 
@@ -80,7 +81,7 @@ impl House {
 
     /// By how many a limit is divided while Redis does not answer.
     pub(super) fn nodes(&self) -> u32 {
-        self.nodes_said.unwrap_or_else(|| self.nodes_seen.load(Ordering::Relaxed)).max(1)
+        self.nodes_said.unwrap_or_else(|| self.census.nodes()).max(1)
     }
 
     /// A key as it is shown, and named in Redis: the same on every node. Before the first answer of
@@ -101,14 +102,7 @@ impl House {
     /// Redis is away or unwell is told by who reaches it.
     pub(super) fn note(&self, failure: &Failure) {
         let Failure::Refused(error) = failure else { return };
-        let kind = error.split(' ').next().unwrap_or_default();
-        let now = clock::moment();
-        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_told = refused
-            .as_ref()
-            .is_some_and(|(told, at)| told == kind && now.duration_since(*at) < REFUSAL_PAUSE);
-        if !is_told {
-            *refused = Some((kind.to_owned(), now));
+        if self.refusals.is_news(error, clock::moment()) {
             tracing::warn!(%error, "Redis refuses; limits are settled by on_store_failure");
         }
     }
@@ -142,7 +136,7 @@ impl House {
         else {
             return;
         };
-        self.nodes_seen.store(u32::try_from(*nodes).unwrap_or(u32::MAX), Ordering::Relaxed);
+        self.census.hear(u32::try_from(*nodes).unwrap_or(u32::MAX));
         let version = std::str::from_utf8(version).ok().and_then(|digits| digits.parse().ok());
         if let Some(version) = version {
             self.overrides_version.store(version, Ordering::Relaxed);
