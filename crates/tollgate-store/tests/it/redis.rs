@@ -9,6 +9,7 @@ mod load;
 mod nodes;
 mod overrides;
 mod race;
+mod settle;
 mod secrets;
 mod skew;
 mod worker;
