@@ -17,8 +17,10 @@ pub(crate) const FLIGHTS_MAX: usize = 3;
 /// that must wait longer than its deadline is still ours and is not sent at all.
 pub(crate) const BATCH_MAX: usize = 128;
 
-/// Failures in a row after which a server is left alone until a probe finds it well.
+/// Failures in a row after which a server is left alone until a probe finds it well. No more than
+/// there are flights, so that a server that answers none is found unwell by those on their way.
 pub(crate) const FAILURES_MAX: u32 = 3;
+const _: () = assert!(FAILURES_MAX as usize <= FLIGHTS_MAX);
 
 /// How often one call is sent on to where a server says that its keys are.
 pub(crate) const HOPS_MAX: u8 = 5;

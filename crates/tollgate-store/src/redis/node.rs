@@ -343,11 +343,11 @@ impl Server {
         if self.waiting.is_empty() {
             return;
         }
-        let on_time = self.flights.iter().filter(|flight| !flight.is_overdue()).count();
-        for on_time in on_time..FLIGHTS_MAX {
+        // What is overdue keeps its place: behind it nothing would come any sooner.
+        for in_air in self.flights.len()..FLIGHTS_MAX {
             let Some(connection) = self.connection.clone() else { return };
             let now = clock::moment();
-            let jobs = self.next_batch(now, on_time == 0);
+            let jobs = self.next_batch(now, in_air == 0);
             if jobs.is_empty() {
                 return;
             }

@@ -99,7 +99,7 @@ pub(super) struct FlightTime {
 impl FlightTime {
     /// Nothing is known yet; a call may take `longest`.
     pub(super) fn new(longest: Duration) -> Self {
-        Self { expected: Duration::ZERO, most: longest * 3 / 4 }
+        Self { expected: Duration::ZERO, most: longest - longest / 4 }
     }
 
     /// A flight took so long.
