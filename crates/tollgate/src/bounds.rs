@@ -13,6 +13,10 @@ pub const SPREAD_PERCENT: u64 = 30;
 /// its connection busy; whoever has more of them waiting has another problem than their order.
 pub const HELD_MAX: usize = 10_000;
 
+/// Bytes that a thread keeps to decode the values of its next request in. Most need a few dozen.
+#[cfg(feature = "tower")]
+pub(crate) const ROOM_BYTES_KEPT: usize = 4_096;
+
 pub use tollgate_policy::bounds::{POLICY_BYTES_MAX, TENANTS_BYTES_MAX};
 pub use tollgate_store::bounds::MAX_BYTES_DEFAULT;
 

@@ -1,5 +1,6 @@
 //! What is asked of the limiter about a request, and what becomes of the request then.
 
+use std::cell::Cell;
 use std::hash::BuildHasher;
 use std::net::{IpAddr, Ipv4Addr};
 use std::ops::Range;
@@ -18,8 +19,14 @@ use super::body::ResponseBody;
 use super::hold::Ticket;
 use super::refusal::{self, Refusal};
 use super::slots::Slot;
+use crate::bounds::ROOM_BYTES_KEPT;
 use crate::http::{Sent, client, extract, fields, path};
 use crate::{Answer, Asked, End, Micros, Missing, Policy, Request, Timestamp, Verdict};
+
+thread_local! {
+    /// Where values are decoded, one request after the other.
+    static ROOM: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
 
 /// What [`TollgateLayer::attributes`](super::TollgateLayer::attributes) says of a request.
 #[derive(Debug, Default)]
@@ -90,7 +97,7 @@ impl Shared {
             headers: &parts.headers,
             client_ip,
         };
-        let (mut room, mut added) = (Vec::new(), Added::default());
+        let (mut room, mut added) = (ROOM.take(), Added::default());
         let mut attributes = extract(pinned.policy().attributes(), &sent, &mut room)
             .map_err(|error| Refusal::Ambiguous(error.to_string()))?;
         if let Some(add) = &self.attributes {
@@ -100,7 +107,12 @@ impl Shared {
         }
         let request =
             Request { missing: Missing::Shared, end: End::Told, ..Request::new(&attributes) };
-        Ok((pinned.ask(&request), self.spread.hash_one(client_ip)))
+        let asked = pinned.ask(&request);
+        drop(attributes);
+        if room.capacity() <= ROOM_BYTES_KEPT {
+            ROOM.set(room);
+        }
+        Ok((asked, self.spread.hash_one(client_ip)))
     }
 
     fn client_ip(&self, parts: &Parts, policy: &Policy) -> Result<IpAddr, Refusal> {

@@ -11,6 +11,10 @@
 //! on it wakes the next: a queue moves up one by one, and a request that goes away costs no more than one
 //! that goes on. So timers are as many as requests are held, which is bounded, and there are no tasks.
 //!
+//! Between its decision and its place in the queue a request is known to the bucket and not here. If
+//! another goes away in that instant, it does not move up, and may share its moment with the next that
+//! comes: two at once, and none before them, which is never more than the rate in all.
+//!
 //! With a store that others use, their requests stand in the same queue and cannot be moved up. There
 //! a place that is given up stays empty: it is not refunded.
 

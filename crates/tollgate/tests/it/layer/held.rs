@@ -8,6 +8,9 @@ use std::task::{Context, Poll, Wake, Waker};
 use bytes::Bytes;
 use http::StatusCode;
 use http_body_util::Full;
+use tokio::runtime::Builder;
+use tollgate::Limiter;
+use tollgate::http::TollgateLayer;
 use tollgate::http::layer::{ResponseFuture, Tollgate};
 use tower_layer::Layer;
 use tower_service::Service;
@@ -313,11 +316,56 @@ async fn ten_thousand_can_be_held_and_all_go_away() {
     crowd.send_many(10_002);
     let refused = crowd.waiting.pop().expect("the last");
     assert_eq!(refused.future.await.expect("infallible").status(), 503);
+    // From the end, where nobody has to move up, and then some from the front.
+    while crowd.waiting.len() > 300 {
+        crowd.waiting.pop();
+    }
     crowd.waiting.clear();
     // The first went on: its second is not over.
     assert_eq!(left(&crowd.door.limiter), [19_999]);
     let next = crowd.send("/");
     assert_eq!(crowd.seconds(2).await, [(1, next)]);
+}
+
+#[test]
+fn threads_that_hold_and_let_go_at_once_leave_nobody_behind() {
+    let policy = "limits: [{name: slow, rate: 2000/second, algorithm: leaky_bucket, queue: 5000}]";
+    let limiter = Arc::new(Limiter::from_yaml(policy).expect("a policy"));
+    let layer = TollgateLayer::new(limiter);
+    let runtime = || Builder::new_current_thread().enable_time().build().expect("a runtime");
+    std::thread::scope(|threads| {
+        for seed in 0..4 {
+            let layer = &layer;
+            threads.spawn(move || {
+                runtime().block_on(async {
+                    let (mut dice, mut held) = (Dice(seed), Vec::new());
+                    for _ in 0..250 {
+                        held.push(Box::pin(layer.layer(Yes).call(get("/"))));
+                        let some = dice.roll(held.len());
+                        match dice.roll(3) {
+                            0 => drop(held.swap_remove(some)),
+                            1 if super::poll_once(&mut held[some]).is_ready() => {
+                                drop(held.swap_remove(some));
+                            }
+                            _ => tokio::task::yield_now().await,
+                        }
+                    }
+                    for future in held {
+                        assert_eq!(future.await.expect("infallible").status(), StatusCode::OK);
+                    }
+                });
+            });
+        }
+    });
+    // If anybody were still counted, there would be no room for one more.
+    let mut one = layer.max_held(1).layer(Yes);
+    runtime().block_on(async {
+        for _ in 0..9 {
+            // Whatever becomes of the first, the second has to wait.
+            drop(one.call(get("/")));
+            assert_eq!(one.call(get("/")).await.expect("infallible").status(), StatusCode::OK);
+        }
+    });
 }
 
 /// A generator whose numbers are good enough to choose by.

@@ -1,6 +1,7 @@
 //! The layer in servers that people use, over real sockets.
 
 use std::convert::Infallible;
+use std::future::ready;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -10,6 +11,7 @@ use axum::routing::get;
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Empty};
+use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::service::TowerToHyperService;
@@ -101,10 +103,10 @@ async fn endless(policy: &str) -> (Arc<Limiter>, SocketAddr) {
     let (listener, address) = listener().await;
     tokio::spawn(async move {
         while let Ok((stream, peer)) = listener.accept().await {
-            let limited = limits.layer(Does(async |_: Request<hyper::body::Incoming>| {
-                Ok::<_, Infallible>(Response::new(Streams(Next::Never)))
+            let limited = limits.layer(Does(|_: Request<Incoming>| {
+                ready(Ok::<_, Infallible>(Response::new(Streams(Next::Never))))
             }));
-            let service = Does(move |mut request: Request<hyper::body::Incoming>| {
+            let service = Does(move |mut request: Request<Incoming>| {
                 request.extensions_mut().insert(Peer(peer));
                 let mut limited = limited.clone();
                 async move { super::call(&mut limited, request).await.await }
