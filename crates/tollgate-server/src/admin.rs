@@ -10,6 +10,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
 use hyper::body::Incoming;
 use serde_json::json;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tollgate::redis::Health;
 use tollgate::{Policy, Rule, Source};
 
 use crate::connection::Visitor;
@@ -110,9 +111,27 @@ fn policy(visitor: &Visitor) -> String {
             "warnings": warnings,
             "reloads": reloads,
             "error": loads.error,
+            "store": store(visitor),
         })
         .to_string()
     })
+}
+
+/// How the store is; nothing of memory, which is always well.
+fn store(visitor: &Visitor) -> serde_json::Value {
+    let Some(redis) = visitor.gate.limiter.store().redis() else { return json!(null) };
+    let server = |Health { address, is_well, calls, timeouts, failures, not_sent, .. }| {
+        json!({
+            "address": address,
+            "is_well": is_well,
+            "calls": calls,
+            "timeouts": timeouts,
+            "failures": failures,
+            "not_sent": not_sent,
+        })
+    };
+    let servers: Vec<_> = redis.health().into_iter().map(server).collect();
+    json!({"servers": servers, "settled_without": redis.settled()})
 }
 
 fn limit(policy: &Policy, rule: &Rule) -> serde_json::Value {

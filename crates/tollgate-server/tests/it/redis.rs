@@ -281,6 +281,10 @@ fn what_nobody_can_tell_while_redis_is_away_is_not_made_up() {
     let look = || admin(&running, "GET /v1/keys/api:42", "");
     eventually("Redis is away", || look().status != 200);
     assert_eq!(look().status, 503, "not what this node counts meanwhile");
+    let store = admin(&running, "GET /v1/policy", "").json()["store"].clone();
+    assert_eq!(store["servers"][0]["is_well"], false, "{store}");
+    assert_eq!(store["servers"][0]["address"], proxy.address().to_string(), "{store}");
+    assert!(store["settled_without"].as_u64() > Some(0), "{store}");
     let reset = admin(&running, "DELETE /v1/keys/api:42", "");
     assert_eq!(reset.status, 503, "{}", reset.body);
     let tell = |what: &str| running.ask(Door::Http, &format!("POST /v1/{what}"), &lease);
@@ -288,6 +292,8 @@ fn what_nobody_can_tell_while_redis_is_away_is_not_made_up() {
     assert_eq!((renewed.status, released.status), (503, 503), "{}", released.body);
     proxy.heal();
     eventually("Redis is back", || look().status == 200);
+    let store = admin(&running, "GET /v1/policy", "").json()["store"].clone();
+    assert_eq!(store["servers"][0]["is_well"], true, "{store}");
     assert_eq!(look().json()["limits"][0]["remaining"], 4, "what was consumed is known again");
     eventually("the slot is back", || {
         running.ask(Door::Http, "GET /v1/check?worker=7", "").status == 200

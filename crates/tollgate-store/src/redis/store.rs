@@ -25,6 +25,7 @@ use super::fleet::{Fleet, OpenError, Servers};
 use super::house::{self, House};
 use super::leased::{Leased, Paid, Payment};
 use super::names::Names;
+use super::node::Health;
 use super::script::Script;
 use super::shares::Shares;
 use super::words::Words;
@@ -370,6 +371,11 @@ impl RedisStore {
     /// Requests that were settled without Redis, so far.
     pub fn settled(&self) -> u64 {
         self.0.settled.load(Ordering::Relaxed)
+    }
+
+    /// Every server in figures.
+    pub fn health(&self) -> Vec<Health> {
+        self.0.fleet.health()
     }
 }
 
