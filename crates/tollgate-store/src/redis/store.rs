@@ -29,6 +29,7 @@ use super::node::Health;
 use super::script::Script;
 use super::shares::Shares;
 use super::words::Words;
+use crate::account::decide_unknown;
 use crate::asked::{Asked, Waiting};
 use crate::charge::{Charge, Kept, Mode, OnFailure, Receipt, Taken};
 use crate::clock::Clock;
@@ -436,9 +437,9 @@ impl Inner {
         let told = |(item, own): (&Item, &Option<super::denials::Denial>)| {
             let decision = match own {
                 Some(denial) => denial.decision(now),
-                None => any.decision_of(item.key, now).unwrap_or_else(|| {
-                    crate::account::decide_unknown(&item.limit.limit, now, Cost::PEEK)
-                }),
+                None => any
+                    .decision_of(item.key, now)
+                    .unwrap_or_else(|| decide_unknown(&item.limit.limit, now, Cost::PEEK)),
             };
             Taken::Decided { decision, receipt: Receipt::of_nothing(item.key, item.limit.number) }
         };
@@ -630,9 +631,7 @@ impl Inner {
                 Kept::Memory => _ = self.local.refund(&receipt),
             }
             if let Some(decision) = taken.decision() {
-                let remaining = decision.remaining.saturating_add(receipt.cost.units());
-                let remaining = remaining.min(decision.limit);
-                let decision = Decision { remaining, ..decision };
+                let decision = untaken(decision, receipt.cost, &limit.limit, self.clock.now());
                 let receipt = Receipt::of_nothing(receipt.key, receipt.limit);
                 *taken = Taken::Decided { decision, receipt };
             }
@@ -966,6 +965,17 @@ fn read(items: &Items, places: &Places, reply: &Reply) -> Option<SmallVec<[Taken
         Some(Taken::Decided { decision, receipt })
     };
     places.iter().zip(answers).map(taken).collect()
+}
+
+/// What a limit is told to have said when what it took is given back. While something else is in use
+/// its waits are those of before, and so rather too long than too short.
+fn untaken(decision: Decision, cost: Cost, limit: &Limit, now: Timestamp) -> Decision {
+    let remaining = decision.remaining.saturating_add(cost.units()).min(decision.limit);
+    if remaining < decision.limit {
+        return Decision { remaining, ..decision };
+    }
+    let Decision { reset_after, next_after, .. } = decide_unknown(limit, now, Cost::PEEK);
+    Decision { remaining, reset_after, next_after, ..decision }
 }
 
 /// Whether something came of a return or a removal; nothing if nobody can tell.
