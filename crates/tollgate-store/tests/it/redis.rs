@@ -9,8 +9,8 @@ mod load;
 mod nodes;
 mod overrides;
 mod race;
-mod settle;
 mod secrets;
+mod settle;
 mod skew;
 mod worker;
 
