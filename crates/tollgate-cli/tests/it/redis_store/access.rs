@@ -184,7 +184,7 @@ fn sentinel_rules() -> Vec<String> {
 #[test]
 fn a_right_that_is_missing_is_named_once() {
     for flavour in Flavour::ALL {
-        for right in ["zadd", "zrem", "hgetall", "unlink", "time"] {
+        for right in ["zadd", "zrem", "hincrby", "unlink", "time"] {
             let server = Server::start(flavour);
             let without = format!("-{right}");
             make_user(&server, &[&rules("tollgate")[..], &[&without]].concat());
@@ -217,6 +217,23 @@ fn keys_that_are_another_s_are_told_of() {
     let errors = errors.expect("they are told");
     assert_eq!(errors.matches("NOPERM").count(), 1, "{errors}");
     assert!(errors.contains("key"), "{errors}");
+}
+
+#[test]
+fn every_server_of_a_cluster_is_looked_at() {
+    for flavour in Flavour::ALL {
+        let cluster = Cluster::start(flavour);
+        // Not the one that is asked what all nodes share.
+        let shared = cluster.master_of(cluster.slot("tollgate:{%}:%nodes"));
+        let masters = [0, 8_000, 16_000].map(|slot| cluster.master_of(slot));
+        let other = masters.into_iter().find(|master| *master != shared).expect("there are three");
+        let server = &cluster.nodes()[other];
+        server.command(&["CONFIG", "SET", "maxmemory", "100mb"]).ok();
+        server.command(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]).ok();
+        let store = format!("{{ redis: {{ cluster: {}, timeout: 5s }} }}", json!(cluster.urls()));
+        let node = Node::start(&store, LIMITS);
+        node.server.says("set maxmemory-policy to noeviction");
+    }
 }
 
 #[test]
