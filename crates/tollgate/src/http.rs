@@ -5,6 +5,9 @@
 //! what the policy asks about; on the way out there are a [`status`], the [`fields`] of every
 //! response, and a body: a [`problem`] for clients, or [`json`] for callers of the decision API.
 //!
+//! With the feature `tower` there is `TollgateLayer`, which does all of this around a service, and
+//! waits on tokio's timers.
+//!
 //! ```
 //! use http::{HeaderMap, StatusCode};
 //! use tollgate::http::{fields, status};
