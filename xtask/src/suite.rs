@@ -15,7 +15,7 @@ use crate::shell;
 pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
     parts::require(parts::FOR_TESTS)?;
     parts::install_packages()?;
-    shell::run(shell::cargo(&["test"]).args(test_arguments(arguments)))?;
+    shell::run(shell::cargo(&["test", "--all-features"]).args(test_arguments(arguments)))?;
     if arguments.is_empty() {
         run_examples()?;
         run_models()?;
