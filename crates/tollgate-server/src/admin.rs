@@ -49,7 +49,8 @@ async fn answer(request: Request<Incoming>, visitor: Arc<Visitor>) -> Answer {
         (_, "/v1/reload") => http1::wrong_method("POST"),
         (_, "/v1/policy") if is_get => http1::json(StatusCode::OK, policy(&visitor)),
         (_, "/v1/policy") => http1::wrong_method("GET, HEAD"),
-        (_, path) if keys::is_asked(path) => keys::answer(request, gate).await,
+        // In a box of its own: a connection that is idle need not have room for it.
+        (_, path) if keys::is_asked(path) => Box::pin(keys::answer(request, gate)).await,
         (_, path) => http1::problem(StatusCode::NOT_FOUND, &format!("the admin API has no {path}")),
     }
 }
