@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use load::{Load, Waits};
 use server::{Redis, Spent};
-use tollgate_bench::report::{self, Bar, Reached, Table};
+use tollgate_bench::report::{self, ABSENT, Bar, Reached, Table};
 use tollgate_core::{Limit, Micros, Quota};
 
 const INTRODUCTION: &str = "\
@@ -113,7 +113,7 @@ impl Options {
                 name.to_owned(),
                 format!("{:.0}", spent.per_second),
                 format!("{:.2}", spent.cpu_micros),
-                format!("{:.2}", spent.own_cpu_micros),
+                spent.own_cpu_micros.map_or(ABSENT.to_owned(), |micros| format!("{micros:.2}")),
                 format!("{:.3}", spent.commands),
             ]
         };

@@ -18,8 +18,8 @@ pub struct Spent {
     pub per_second: f64,
     /// Of the server.
     pub cpu_micros: f64,
-    /// Of this process, or of the one that asked.
-    pub own_cpu_micros: f64,
+    /// Of this process, if it was the one that asked.
+    pub own_cpu_micros: Option<f64>,
     pub commands: f64,
 }
 
@@ -46,7 +46,7 @@ impl Redis {
         Spent {
             per_second: decisions as f64 / elapsed.as_secs_f64(),
             cpu_micros: each(after.0 - before.0),
-            own_cpu_micros: each(after.1 - before.1),
+            own_cpu_micros: Some(each(after.1 - before.1)),
             commands: each(after.2 - before.2),
         }
     }
@@ -92,7 +92,7 @@ impl Redis {
         Spent {
             per_second: per_second.unwrap_or(count as f64 / elapsed.as_secs_f64()),
             cpu_micros: (self.cpu_micros() - before.0) / calls,
-            own_cpu_micros: f64::NAN,
+            own_cpu_micros: None,
             commands: 1.0,
         }
     }
@@ -147,7 +147,9 @@ impl Spent {
         Self {
             per_second: median(|spent| spent.per_second),
             cpu_micros: median(|spent| spent.cpu_micros),
-            own_cpu_micros: median(|spent| spent.own_cpu_micros),
+            own_cpu_micros: rounds[0]
+                .own_cpu_micros
+                .map(|_| median(|spent| spent.own_cpu_micros.unwrap_or_default())),
             commands: median(|spent| spent.commands),
         }
     }
