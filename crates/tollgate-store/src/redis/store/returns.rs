@@ -1,0 +1,235 @@
+//! What is given back to Redis, or settled there: sent whether somebody waits for the answer or not.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+
+use smallvec::SmallVec;
+use tokio::sync::{oneshot, watch};
+use tokio::time::interval;
+use tollgate_core::{ChargeId, Cost, Limit, Logged, lua};
+
+use super::request::{Item, Items, Places, read};
+use super::{Inner, REFUND, SETTLE, UNKNOWN, is_concurrency};
+use crate::asked::Asked;
+use crate::charge::{Receipt, Taken};
+use crate::fingerprint::Fingerprint;
+use crate::redis::bounds::{RELEASE_PAUSE, RELEASE_TRIES, RELEASES_MAX};
+use crate::redis::call::{Call, Failure, Reply};
+use crate::redis::script::Script;
+use crate::redis::words::Words;
+use crate::store::Origin;
+
+/// Something to be given back to a key.
+pub(super) struct Change {
+    pub(super) script: Option<&'static Script>,
+    pub(super) words: Words,
+    pub(super) slot: u16,
+    /// The key, if it may have been denied for what is given back. Nobody who is denied a slot is told
+    /// to wait, and so is always asked about.
+    pub(super) denied: Option<Fingerprint>,
+    /// Whether it is of a log, which knows what was given back before.
+    pub(super) is_release: bool,
+}
+
+/// Something that is being given back, until this goes.
+pub(super) struct Underway(Arc<watch::Sender<usize>>);
+
+impl Inner {
+    /// Releases slots, sooner or later, that may have been taken by a call whose answer is not known.
+    pub(super) fn release_unheard(self: &Arc<Self>, items: &Items, places: &Places) {
+        for &place in places {
+            let Item { limit, cost, id, .. } = items.list[place];
+            let Limit::Logged(limit @ Logged::Concurrency(_)) = &limit.limit else { continue };
+            let back = lua::Return::GiveBack { limit, id, held: cost, units: cost };
+            let change = self.change_of(items, place, &back);
+            self.fleet.spawn(release(Arc::downgrade(self), change));
+        }
+    }
+
+    pub(super) fn give_back(
+        self: &Arc<Self>,
+        items: &Items,
+        place: usize,
+        receipt: &Receipt,
+    ) -> Asked<Option<bool>> {
+        let Receipt { cost, at, mark, .. } = *receipt;
+        match &items.list[place].limit.limit {
+            Limit::Counter(limit) => {
+                let receipt = &tollgate_core::Receipt { at, cost, debt_before: mark };
+                self.send_back(items, place, &lua::Return::Refund { limit, receipt })
+            }
+            Limit::Logged(limit) => {
+                let (id, held, units) = (ChargeId(mark), cost, cost);
+                self.send_back(items, place, &lua::Return::GiveBack { limit, id, held, units })
+            }
+        }
+    }
+
+    pub(super) fn send_back(
+        self: &Arc<Self>,
+        items: &Items,
+        place: usize,
+        back: &lua::Return<'_>,
+    ) -> Asked<Option<bool>> {
+        self.change(self.change_of(items, place, back))
+    }
+
+    fn change_of(&self, items: &Items, place: usize, back: &lua::Return<'_>) -> Change {
+        let name = items.names.get(place).as_bytes();
+        let words = self.words(name, &back.argument());
+        let Item { limit, key, .. } = items.list[place];
+        Change {
+            script: Some(&*REFUND),
+            words,
+            slot: self.fleet.slot(name),
+            denied: (!is_concurrency(&limit.limit)).then_some(key),
+            is_release: matches!(back, lua::Return::GiveBack { .. }),
+        }
+    }
+
+    /// A call about one key.
+    fn words(&self, name: &[u8], argument: &[u8]) -> Words {
+        let mut words = Words::with_capacity(256);
+        words.push_number(1);
+        words.push(name);
+        self.push_now(&mut words);
+        words.push(argument);
+        words
+    }
+
+    /// Gives something back to a key in Redis, whether somebody waits for the answer or not: a call
+    /// that nobody waits for is not sent, and whoever releases a slot need not stay to hear of it.
+    pub(super) fn change(self: &Arc<Self>, change: Change) -> Asked<Option<bool>> {
+        self.forget_denial(change.denied);
+        let pending = self.fleet.send(change.call());
+        let (told, answer) = oneshot::channel();
+        let (inner, underway) = (Arc::downgrade(self), Underway::new(&self.underway));
+        self.fleet.spawn(async move {
+            let answer = pending.await;
+            if let Some(inner) = inner.upgrade() {
+                // Who was denied meanwhile may have been so before it was given back.
+                inner.forget_denial(change.denied);
+                if let Err(failure) = &answer {
+                    inner.house.note(failure);
+                }
+            }
+            // Whoever went away does not want to know.
+            let _ = told.send(is_changed(&answer));
+            drop(underway);
+            if answer.is_err() && change.is_release {
+                release(inner, change).await;
+            }
+        });
+        Asked::later(async { answer.await.ok().flatten() })
+    }
+
+    fn forget_denial(&self, key: Option<Fingerprint>) {
+        if let Some(key) = key {
+            self.denials.forget(key, self.clock.now());
+        }
+    }
+
+    /// Sends a settlement, which gets there whether somebody waits for the answer or not.
+    pub(super) fn send_settlement(
+        self: &Arc<Self>,
+        origin: &Arc<Origin>,
+        place: usize,
+        receipt: &Receipt,
+        cost: Cost,
+    ) -> Asked<Taken> {
+        let Items { names, list } = &origin.items;
+        let (name, Item { limit, key, .. }) = (names.get(place).as_bytes(), list[place]);
+        let charged = tollgate_core::Receipt {
+            at: receipt.at,
+            cost: receipt.cost,
+            debt_before: receipt.mark,
+        };
+        let more_id = ChargeId(self.last_id.fetch_add(1, Ordering::Relaxed));
+        let (limit, receipt, id) = (&limit.limit, &charged, ChargeId(receipt.mark));
+        let settlement = lua::Settlement { limit, receipt, id, cost, more_id };
+        let words = self.words(name, &settlement.argument());
+        let slot = self.fleet.slot(name);
+        let pending = self.fleet.send(Call { script: Some(&SETTLE), words, slot, late: None });
+        let (told, answer) = oneshot::channel();
+        let (inner, origin) = (Arc::downgrade(self), Arc::clone(origin));
+        let underway = Underway::new(&self.underway);
+        self.fleet.spawn(async move {
+            let reply = pending.await;
+            drop(underway);
+            let Some(inner) = inner.upgrade() else { return };
+            inner.denials.forget(key, inner.clock.now());
+            let reply = reply.inspect_err(|failure| inner.house.note(failure)).ok();
+            let places = SmallVec::from_slice(&[place]);
+            let taken = reply.and_then(|reply| read(&origin.items, &places, &reply)?.pop());
+            // Whoever went away does not want to know.
+            let _ = told.send(taken);
+        });
+        Asked::later(async { answer.await.ok().flatten().unwrap_or(UNKNOWN) })
+    }
+
+    /// What is left of a key whose units are leased.
+    pub(super) fn look_at_leased(
+        self: &Arc<Self>,
+        origin: &Arc<Origin>,
+        place: usize,
+    ) -> Asked<Taken> {
+        let Items { names, list } = &origin.items;
+        let Item { key, leasable, .. } = &list[place];
+        let Some(limit) = leasable else { return Asked::Ready(UNKNOWN) };
+        let asked = self.leased.take(*key, names.get(place), limit, Cost::PEEK);
+        let (inner, origin) = (Arc::clone(self), Arc::clone(origin));
+        asked.map(move |answer| inner.read_leased(&origin.items, place, answer).unwrap_or(UNKNOWN))
+    }
+}
+
+impl Underway {
+    pub(super) fn new(count: &Arc<watch::Sender<usize>>) -> Self {
+        count.send_modify(|count| *count += 1);
+        Self(Arc::clone(count))
+    }
+}
+
+impl Drop for Underway {
+    fn drop(&mut self) {
+        self.0.send_modify(|count| *count -= 1);
+    }
+}
+
+impl Change {
+    fn call(&self) -> Call {
+        Call { script: self.script, words: self.words.clone(), slot: self.slot, late: None }
+    }
+}
+
+/// Tries again to release what Redis did not answer to, so that it is not held until its lease ends.
+/// Should it have been released before, there is nothing left to release.
+async fn release(store: Weak<Inner>, change: Change) {
+    let mut pauses = interval(RELEASE_PAUSE);
+    // The first of them is over at once.
+    pauses.tick().await;
+    for _ in 0..RELEASE_TRIES {
+        let Some(inner) = store.upgrade() else { return };
+        if inner.releases.fetch_add(1, Ordering::Relaxed) >= RELEASES_MAX {
+            inner.releases.fetch_sub(1, Ordering::Relaxed);
+            return;
+        }
+        drop(inner);
+        pauses.tick().await;
+        let Some(inner) = store.upgrade() else { return };
+        inner.releases.fetch_sub(1, Ordering::Relaxed);
+        let pending = inner.fleet.send(change.call());
+        drop(inner);
+        if pending.await.is_ok() {
+            return;
+        }
+    }
+}
+
+/// Whether something came of a return or a removal; nothing if nobody can tell.
+fn is_changed(answer: &Result<Reply, Failure>) -> Option<bool> {
+    match answer.as_ref().ok()? {
+        Reply::Integer(changed) => Some(*changed > 0),
+        Reply::List(changed) => Some(matches!(changed[..], [Reply::Integer(1..)])),
+        _ => None,
+    }
+}
