@@ -13,9 +13,8 @@ use tollgate_policy::{EncodedSlash, Likeness, Paths};
 
 use super::text::{hexadecimal, percent_decoded};
 
-/// The one form in which a path is judged: with nothing encoded that need not be, without empty
-/// segments, `.` and `..`, and [folded](Paths::fold) as the policy says. `raw` is the path alone,
-/// without a query.
+/// The one form in which a path is judged: [tidy], and [folded](Paths::fold) as the policy says.
+/// `raw` is the path alone, without a query.
 ///
 /// ```
 /// use tollgate::Paths;
@@ -27,6 +26,24 @@ use super::text::{hexadecimal, percent_decoded};
 /// # Ok::<(), tollgate::http::path::Ambiguous>(())
 /// ```
 pub fn resolve<'r>(raw: &'r str, paths: &Paths) -> Result<Cow<'r, str>, Ambiguous> {
+    Ok(paths.fold(tidy(raw, paths)?))
+}
+
+/// The form in which a path is sent on: with nothing encoded that need not be, without empty
+/// segments, `.` and `..`. Nobody who reads it sees another path than the one that was judged, and
+/// what the policy [folds together](Paths::fold) stays as it was sent. `raw` is the path alone,
+/// without a query; it is borrowed if it is tidy already.
+///
+/// ```
+/// use tollgate::Paths;
+/// use tollgate::http::path::tidy;
+///
+/// let paths = Paths::default();
+/// assert_eq!(tidy("/x/..//%6cog%69n;a=1/", &paths)?, "/login;a=1/");
+/// assert!(tidy("/files/..%2Fetc", &paths).is_err());
+/// # Ok::<(), tollgate::http::path::Ambiguous>(())
+/// ```
+pub fn tidy<'r>(raw: &'r str, paths: &Paths) -> Result<Cow<'r, str>, Ambiguous> {
     // The path of a request about the server itself.
     if raw == "*" {
         return Ok(Cow::Borrowed(raw));
@@ -35,7 +52,7 @@ pub fn resolve<'r>(raw: &'r str, paths: &Paths) -> Result<Cow<'r, str>, Ambiguou
         return Err(Ambiguous::Relative);
     }
     if is_plain(raw.as_bytes()) {
-        return Ok(paths.fold(Cow::Borrowed(raw)));
+        return Ok(Cow::Borrowed(raw));
     }
     let decoded = decode(raw.as_bytes(), paths.encoded_slash)?;
     let tidy = without_dots(&decoded)?;
@@ -44,10 +61,10 @@ pub fn resolve<'r>(raw: &'r str, paths: &Paths) -> Result<Cow<'r, str>, Ambiguou
     if paths.params == Likeness::Same && tidy.contains("/%3B") {
         return Err(Ambiguous::EncodedParameters);
     }
-    Ok(paths.fold(Cow::Owned(tidy)))
+    Ok(if tidy == raw { Cow::Borrowed(raw) } else { Cow::Owned(tidy) })
 }
 
-/// Whether a path is in its one form at first sight. Segments that begin with a dot get a closer
+/// Whether a path is tidy at first sight. Segments that begin with a dot get a closer
 /// look, whatever they are.
 fn is_plain(path: &[u8]) -> bool {
     path.iter().all(|byte| stands_for_itself(*byte) || *byte == b'/')

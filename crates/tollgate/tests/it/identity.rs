@@ -1,10 +1,11 @@
 //! Who is asking and for what: addresses behind proxies, paths, and the attributes of a request.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use tollgate::http::client::{self, TooManyProxies};
-use tollgate::http::path::{Ambiguous, resolve};
+use tollgate::http::path::{Ambiguous, resolve, tidy};
 use tollgate::http::{Sent, extract, query};
 use tollgate::{Cidr, Missing, Paths, Policy, Request};
 
@@ -374,7 +375,16 @@ fn whatever_the_bytes_a_path_is_resolved_once_and_for_all_or_refused() {
             rest /= pieces.len();
         }
         let paths = &settings[number % settings.len()];
-        if let Ok(resolved) = resolve(&raw, paths) {
+        let resolved = resolve(&raw, paths);
+        match tidy(&raw, paths) {
+            Err(why) => assert_eq!(resolved, Err(why), "{raw}"),
+            Ok(sent_on) => {
+                assert_eq!(tidy(&sent_on, paths).as_deref(), Ok(&*sent_on), "{raw}");
+                assert_eq!(resolve(&sent_on, paths), resolved, "{raw}");
+                assert_eq!(sent_on == raw, matches!(sent_on, Cow::Borrowed(_)), "{raw}");
+            }
+        }
+        if let Ok(resolved) = resolved {
             assert_eq!(resolve(&resolved, paths).as_deref(), Ok(&*resolved), "{raw}");
             let folders = resolved[1..].split('/').rev().skip(1);
             assert!(
@@ -384,6 +394,31 @@ fn whatever_the_bytes_a_path_is_resolved_once_and_for_all_or_refused() {
             assert!(resolved.split('/').all(|segment| segment != "." && segment != ".."), "{raw}");
         }
         number += 7;
+    }
+}
+
+#[test]
+fn a_path_is_sent_on_as_it_was_judged_with_all_that_was_only_folded_together() {
+    for options in ["{}", "{ trailing_slash: apart, params: apart }", "{ case: same }"] {
+        let paths = paths(options);
+        for (raw, sent_on) in [
+            ("*", "*"),
+            ("/", "/"),
+            ("/%6cogin", "/login"),
+            ("//login", "/login"),
+            ("/./login", "/login"),
+            ("/x/../login", "/login"),
+            ("/login/", "/login/"),
+            ("/login//", "/login/"),
+            ("/login;a=1", "/login;a=1"),
+            ("/x/../%4Cogin;A=%42/", "/Login;A=B/"),
+            ("/login%3ba", "/login%3Ba"),
+            ("/;jsessionid=1", "/;jsessionid=1"),
+            ("/caf%c3%a9", "/caf%C3%A9"),
+            ("/caf%C3%A9", "/caf%C3%A9"),
+        ] {
+            assert_eq!(tidy(raw, &paths).as_deref(), Ok(sent_on), "{raw} {options}");
+        }
     }
 }
 
