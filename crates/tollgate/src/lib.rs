@@ -42,12 +42,16 @@ mod overrides;
 #[cfg(feature = "redis")]
 pub mod redis;
 mod sketch;
+#[cfg(feature = "tower")]
+mod slots;
 mod verdict;
 
 pub use limiter::{Keys, Lease, Limiter, LimiterError, Pinned};
 pub use operator::Look;
 pub use overrides::{KeyRefused, Override};
 pub use sketch::{Frequent, FrequentKey};
+#[cfg(feature = "tower")]
+pub use slots::{Slot, Slots};
 pub use tollgate_core::{
     Algorithm, Cost, Decision, Key, KeyBuf, KeyError, Limit, Micros, Outcome, Quota, Timestamp,
     Value,

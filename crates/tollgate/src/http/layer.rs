@@ -25,7 +25,6 @@ mod body;
 mod future;
 mod hold;
 mod refusal;
-mod slots;
 
 use std::fmt;
 use std::hash::RandomState;
@@ -42,10 +41,9 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::bounds::HELD_MAX;
-use crate::{Asked, Limiter};
+use crate::{Asked, Limiter, Slots};
 use future::{Asking, Call};
 use hold::Holding;
-use slots::Slots;
 
 pub use ask::Added;
 pub use body::ResponseBody;

@@ -12,16 +12,14 @@ use ::http::uri::Authority;
 use ::http::{HeaderMap, Response, Version};
 use bytes::Bytes;
 use smallvec::SmallVec;
-use tollgate_core::{Limit, Logged};
 
 use super::Shared;
 use super::body::ResponseBody;
 use super::hold::Ticket;
 use super::refusal::{self, Refusal};
-use super::slots::Slot;
 use crate::bounds::ROOM_BYTES_KEPT;
 use crate::http::{Sent, client, extract, fields, path};
-use crate::{Answer, Asked, End, Micros, Missing, Policy, Request, Timestamp, Verdict};
+use crate::{Asked, End, Micros, Missing, Policy, Request, Slot, Timestamp, Verdict};
 
 thread_local! {
     /// Where values are decoded, one request after the other.
@@ -143,11 +141,7 @@ impl Shared {
     }
 
     fn passage(&self, mut told: Told) -> Passage {
-        let slot = told.verdict.take_lease().map(|lease| {
-            let leases = told.verdict.answers().filter_map(lease_of);
-            let shortest = leases.min().unwrap_or(lease.length());
-            self.slots.hold(lease, shortest)
-        });
+        let slot = self.slots.hold(&mut told.verdict);
         Passage { told, slot }
     }
 }
@@ -175,13 +169,6 @@ impl Denial {
 impl Told {
     fn insert_into(&self, headers: &mut HeaderMap) {
         fields::insert(headers, &self.verdict, self.at, self.spread);
-    }
-}
-
-fn lease_of(answer: Answer<'_>) -> Option<Micros> {
-    match answer.limit() {
-        Limit::Logged(Logged::Concurrency(limit)) => Some(limit.lease()),
-        _ => None,
     }
 }
 

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
-use super::slots::Slot;
+use crate::Slot;
 
 pin_project! {
     /// The service's body as it is, or that of a refusal. A concurrency slot that the request holds

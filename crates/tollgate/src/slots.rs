@@ -1,20 +1,38 @@
-//! Concurrency slots of requests under way.
+//! Concurrency slots of what is under way: requests, connections, WebSockets.
 //!
-//! A slot comes back when its [`Slot`] is dropped, which happens once and whatever ends the request.
+//! A slot comes back when its [`Slot`] is dropped, which happens once and whatever ends the work.
 //! Until then its lease is renewed: a response may take longer than a lease, and nobody may be asking
 //! for the rest of it. So that is not left to whoever polls: while there are slots, one task for each
 //! length of lease renews those that have been held for a while.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tokio::runtime::Handle;
 use tokio::time::{Duration, sleep};
+use tollgate_core::{Limit, Logged};
 
-use crate::{Lease, Limiter, Micros};
+use crate::{Answer, Lease, Limiter, Micros, Verdict};
 
-/// The slots that are held, by the length of their lease.
-pub(super) struct Slots {
+/// The slots that are held, whose leases are renewed on the runtime of whoever holds them.
+///
+/// ```
+/// # use std::sync::Arc;
+/// use tollgate::{Limiter, Request, Slots};
+///
+/// let policy = "limits: [{name: at-work, concurrency: 1}]";
+/// let limiter = Arc::new(Limiter::from_yaml(policy)?);
+/// let slots = Arc::new(Slots::new(Arc::clone(&limiter)));
+///
+/// let mut verdict = limiter.check(&Request::new(&[]));
+/// let slot = slots.hold(&mut verdict);
+/// assert!(!limiter.check(&Request::new(&[])).is_allowed(), "one is at work");
+/// drop(slot);
+/// assert!(limiter.check(&Request::new(&[])).is_allowed());
+/// # Ok::<(), tollgate::LimiterError>(())
+/// ```
+pub struct Slots {
     limiter: Arc<Limiter>,
     held: Mutex<Held>,
 }
@@ -38,20 +56,29 @@ struct Kept {
     is_old: bool,
 }
 
-/// Held while a request is under way; dropped, it gives the slots of its lease back.
-pub(super) struct Slot {
+/// Held while something is under way; dropped, it gives its slots back.
+#[must_use = "slots come back when this is dropped"]
+pub struct Slot {
     slots: Arc<Slots>,
     length: Micros,
     id: u64,
 }
 
 impl Slots {
-    pub(super) fn new(limiter: Arc<Limiter>) -> Self {
+    /// For slots of `limiter`.
+    pub fn new(limiter: Arc<Limiter>) -> Self {
         Self { limiter, held: Mutex::default() }
     }
 
+    /// Holds the slots that a verdict came with, if it came with any.
+    pub fn hold(self: &Arc<Self>, verdict: &mut Verdict) -> Option<Slot> {
+        let lease = verdict.take_lease()?;
+        let shortest = verdict.answers().filter_map(lease_of).min().unwrap_or(lease.length());
+        Some(self.keep(lease, shortest))
+    }
+
     /// Holds a lease, the shortest of whose slots lasts for `length`.
-    pub(super) fn hold(self: &Arc<Self>, lease: Lease, length: Micros) -> Slot {
+    fn keep(self: &Arc<Self>, lease: Lease, length: Micros) -> Slot {
         let mut held = self.lock();
         held.given += 1;
         let id = held.given;
@@ -91,6 +118,18 @@ impl Slots {
     }
 }
 
+impl fmt::Debug for Slots {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Slots").finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Slot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Slot").finish_non_exhaustive()
+    }
+}
+
 impl Drop for Slot {
     fn drop(&mut self) {
         let mut held = self.slots.lock();
@@ -100,6 +139,13 @@ impl Drop for Slot {
         if let Some(kept) = kept {
             drop(self.slots.limiter.release(kept.lease));
         }
+    }
+}
+
+fn lease_of(answer: Answer<'_>) -> Option<Micros> {
+    match answer.limit() {
+        Limit::Logged(Logged::Concurrency(limit)) => Some(limit.lease()),
+        _ => None,
     }
 }
 
