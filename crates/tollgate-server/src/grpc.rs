@@ -42,7 +42,6 @@ use bounds::{
     STREAMS_MAX,
 };
 use failure::{Code, Failure};
-use preface::AfterPreface;
 
 #[cfg(test)]
 pub(crate) use wire::tests::{full_response, json_of};
@@ -62,7 +61,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let Visitor { peer, entrance, gate } = visitor;
-    let Ok(Ok(stream)) = timeout(PREFACE_WAIT_MAX, AfterPreface::read(stream)).await else {
+    let Ok(Ok(stream)) = timeout(PREFACE_WAIT_MAX, preface::read(stream)).await else {
         tracing::debug!(%peer, "not HTTP/2");
         return;
     };

@@ -29,6 +29,7 @@ mod impatient;
 mod leases;
 mod overrides;
 pub mod policy_file;
+mod prefixed;
 mod reload;
 mod reservations;
 mod resp;

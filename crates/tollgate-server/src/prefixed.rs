@@ -1,0 +1,105 @@
+//! A stream whose first bytes were looked at, and are read once more by whoever is next.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::{Buf, Bytes};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// Bytes that were read ahead, and the stream they came from.
+pub(crate) struct Prefixed<S> {
+    unread: Bytes,
+    stream: S,
+}
+
+impl<S> Prefixed<S> {
+    pub(crate) fn new(unread: Bytes, stream: S) -> Self {
+        Self { unread, stream }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Prefixed<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.unread.is_empty() {
+            return Pin::new(&mut self.stream).poll_read(context, buffer);
+        }
+        let now = self.unread.len().min(buffer.remaining());
+        buffer.put_slice(&self.unread[..now]);
+        self.unread.advance(now);
+        if self.unread.is_empty() {
+            // Not even an end of it keeps what was read ahead in memory as long as the stream lasts.
+            self.unread = Bytes::new();
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Prefixed<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_was_read_ahead_comes_first_however_little_is_read_at_a_time() {
+        for room in [1, 2, 3, 100] {
+            let (mut far, near) = duplex(64);
+            far.write_all(b"def").await.unwrap();
+            far.shutdown().await.unwrap();
+            let mut stream = Prefixed::new(Bytes::from_static(b"abc"), near);
+            let (mut seen, mut piece) = (Vec::new(), vec![0; room]);
+            while let read @ 1.. = stream.read(&mut piece).await.unwrap() {
+                seen.extend_from_slice(&piece[..read]);
+            }
+            assert_eq!(seen, b"abcdef", "{room} bytes at a time");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_written_does_not_wait_for_what_is_unread() {
+        let (mut far, near) = duplex(64);
+        let mut stream = Prefixed::new(Bytes::from_static(b"abc"), near);
+        assert!(stream.is_write_vectored(), "several slices are one write");
+        let slices = [io::IoSlice::new(b"to "), io::IoSlice::new(b"you")];
+        assert_eq!(stream.write_vectored(&slices).await.unwrap(), 6);
+        stream.shutdown().await.unwrap();
+        let mut heard = String::new();
+        far.read_to_string(&mut heard).await.unwrap();
+        assert_eq!(heard, "to you");
+    }
+}
