@@ -42,11 +42,12 @@ use tower_service::Service;
 
 use crate::bounds::HELD_MAX;
 use crate::{Asked, Limiter, Slots};
+use body::BoxError;
 use future::{Asking, Call};
 use hold::Holding;
 
 pub use ask::Added;
-pub use body::ResponseBody;
+pub use body::{RequestBody, ResponseBody};
 pub use future::ResponseFuture;
 
 /// Who sent a request: an extension that whoever accepts connections adds to it, unless
@@ -143,9 +144,10 @@ pub struct Tollgate<S> {
 
 impl<S, B, R> Service<Request<B>> for Tollgate<S>
 where
-    S: Service<Request<B>, Response = Response<R>> + Clone,
+    S: Service<Request<RequestBody<B>>, Response = Response<R>> + Clone,
     R: Body,
     R::Data: From<Bytes>,
+    R::Error: Into<BoxError>,
 {
     type Response = Response<ResponseBody<R>>;
     type Error = S::Error;
@@ -161,7 +163,7 @@ where
             Ok(asked) => asked,
             Err(refusal) => return ResponseFuture::refused(refusal.answer(&parts.headers)),
         };
-        let request = Request::from_parts(parts, body);
+        let request = Request::from_parts(parts, RequestBody::new(body));
         match asked {
             Asked::Ready(verdict) => {
                 let admitted = self.shared.admit(verdict, spread);

@@ -1,5 +1,6 @@
-//! The body of a response, and what ends with it.
+//! Bodies on their way through, and what ends with them.
 
+use std::error::Error;
 use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -9,6 +10,55 @@ use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
 use crate::Slot;
+
+/// What a body breaks with: its own error, or ours.
+pub(super) type BoxError = Box<dyn Error + Send + Sync>;
+
+pin_project! {
+    /// A request's body as the service gets it.
+    pub struct RequestBody<B> {
+        #[pin]
+        body: B,
+    }
+}
+
+impl<B> RequestBody<B> {
+    pub(super) fn new(body: B) -> Self {
+        Self { body }
+    }
+}
+
+impl<B> Body for RequestBody<B>
+where
+    B: Body,
+    B::Data: From<Bytes>,
+    B::Error: Into<BoxError>,
+{
+    type Data = B::Data;
+    type Error = BoxError;
+
+    #[inline]
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, BoxError>>> {
+        self.project().body.poll_frame(context).map_err(Into::into)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl<B> fmt::Debug for RequestBody<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("RequestBody")
+    }
+}
 
 pin_project! {
     /// The service's body as it is, or that of a refusal. A concurrency slot that the request holds
@@ -45,22 +95,23 @@ impl<R> Body for ResponseBody<R>
 where
     R: Body,
     R::Data: From<Bytes>,
+    R::Error: Into<BoxError>,
 {
     type Data = R::Data;
-    type Error = R::Error;
+    type Error = BoxError;
 
     #[inline]
     fn poll_frame(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<R::Data>, R::Error>>> {
+    ) -> Poll<Option<Result<Frame<R::Data>, BoxError>>> {
         match self.project().kind.project() {
             KindProjection::Passed { body, slot } => {
                 let frame = ready!(body.poll_frame(context));
                 if !matches!(frame, Some(Ok(_))) {
                     drop(slot.take());
                 }
-                Poll::Ready(frame)
+                Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
             }
             KindProjection::Refusal { text } => {
                 let text = std::mem::take(text);

@@ -15,7 +15,7 @@ use tower_service::Service;
 
 use super::Shared;
 use super::ask::{Admitted, Passage};
-use super::body::ResponseBody;
+use super::body::{RequestBody, ResponseBody};
 use super::hold::Ticket;
 use crate::{Verdict, Waiting};
 
@@ -23,7 +23,7 @@ pin_project! {
     /// The response of a [`Tollgate`](super::Tollgate), on its way.
     pub struct ResponseFuture<S, B>
     where
-        S: Service<Request<B>>,
+        S: Service<Request<RequestBody<B>>>,
     {
         #[pin]
         state: State<S, B>,
@@ -34,7 +34,7 @@ pin_project! {
     #[project = StateProjection]
     enum State<S, B>
     where
-        S: Service<Request<B>>,
+        S: Service<Request<RequestBody<B>>>,
     {
         Refused { answer: Option<Response<Bytes>> },
         Asking { asking: Asking, call: Option<Call<S, B>> },
@@ -56,12 +56,12 @@ pin_project! {
 /// A request, and the service that was made ready for it.
 pub(super) struct Call<S, B> {
     pub(super) service: S,
-    pub(super) request: Request<B>,
+    pub(super) request: Request<RequestBody<B>>,
 }
 
 impl<S, B> ResponseFuture<S, B>
 where
-    S: Service<Request<B>>,
+    S: Service<Request<RequestBody<B>>>,
 {
     pub(super) fn refused(answer: Response<Bytes>) -> Self {
         Self { state: State::Refused { answer: Some(answer) } }
@@ -78,7 +78,7 @@ where
         admitted: Admitted,
         service: &mut S,
         ready: impl FnOnce(&mut S) -> S,
-        request: Request<B>,
+        request: Request<RequestBody<B>>,
     ) -> Self {
         let state = match admitted {
             Admitted::Passed(passage) => State::called(service, request, passage),
@@ -95,9 +95,9 @@ where
 
 impl<S, B> State<S, B>
 where
-    S: Service<Request<B>>,
+    S: Service<Request<RequestBody<B>>>,
 {
-    fn called(service: &mut S, request: Request<B>, passage: Passage) -> Self {
+    fn called(service: &mut S, request: Request<RequestBody<B>>, passage: Passage) -> Self {
         Self::Called { response: service.call(request), passage: Some(passage) }
     }
 
@@ -108,7 +108,7 @@ where
 
 impl<S, B, R> Future for ResponseFuture<S, B>
 where
-    S: Service<Request<B>, Response = Response<R>>,
+    S: Service<Request<RequestBody<B>>, Response = Response<R>>,
     R: Body,
 {
     type Output = Result<Response<ResponseBody<R>>, S::Error>;
@@ -153,7 +153,7 @@ where
 
 impl<S, B> fmt::Debug for ResponseFuture<S, B>
 where
-    S: Service<Request<B>>,
+    S: Service<Request<RequestBody<B>>>,
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("ResponseFuture")

@@ -17,6 +17,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tollgate::Limiter;
+use tollgate::http::layer::RequestBody;
 use tollgate::http::{Peer, TollgateLayer};
 use tonic::Code;
 use tonic::transport::server::{TcpConnectInfo, TcpIncoming};
@@ -103,7 +104,7 @@ async fn endless(policy: &str) -> (Arc<Limiter>, SocketAddr) {
     let (listener, address) = listener().await;
     tokio::spawn(async move {
         while let Ok((stream, peer)) = listener.accept().await {
-            let limited = limits.layer(Does(|_: Request<Incoming>| {
+            let limited = limits.layer(Does(|_: Request<RequestBody<Incoming>>| {
                 ready(Ok::<_, Infallible>(Response::new(Streams(Next::Never))))
             }));
             let service = Does(move |mut request: Request<Incoming>| {
