@@ -2,8 +2,8 @@
 
 use tollgate_core::Micros;
 
-/// Addresses in `X-Forwarded-For`. A chain of proxies is a handful long; whoever sends more wants
-/// us to read.
+/// Addresses in `X-Forwarded-For` or `Forwarded`. A chain of proxies is a handful long; whoever
+/// sends more wants us to read.
 pub const FORWARDED_MAX: usize = 64;
 
 /// How much later than the wait a denied client may be told to come back, in percent of the wait.

@@ -11,7 +11,7 @@ use http::header::{CONTENT_TYPE, HOST};
 use http::{HeaderMap, Request, Response, StatusCode};
 use tollgate::http::problem::Form;
 use tollgate::http::{Sent, client, extract, fields, path, problem, query, status};
-use tollgate::{Asked, ClientIp, End, Missing, Ruling, Verdict};
+use tollgate::{Asked, ClientIp, End, ForwardedIn, Missing, Ruling, Verdict};
 
 use crate::connection::Visitor;
 use crate::gate::Gate;
@@ -129,8 +129,8 @@ impl<'r> Forwarded<'r> {
         if !headers.contains_key(client::X_FORWARDED_FOR) {
             return Err(missing("X-Forwarded-For"));
         }
-        let client_ip =
-            client::address(peer, headers, trusts).map_err(|error| error.to_string())?;
+        let client_ip = client::address(peer, headers, ForwardedIn::XForwardedFor, trusts)
+            .map_err(|error| error.to_string())?;
         let appended = request.uri().path_and_query().map_or("", |it| it.as_str());
         let appended = appended.strip_prefix(PATH).filter(|uri| uri.starts_with('/'));
         if let Some(uri) = appended {

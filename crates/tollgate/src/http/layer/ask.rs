@@ -119,9 +119,9 @@ impl Shared {
             // Where nobody asks any address is as good.
             return if is_wanted { Err(Refusal::NoPeer) } else { Ok(Ipv4Addr::UNSPECIFIED.into()) };
         };
-        let trusted = &policy.settings().client_ip.trusted_proxies;
-        let trusts = |address| trusted.iter().any(|range| range.contains(address));
-        client::address(peer, &parts.headers, trusts)
+        let settings = &policy.settings().client_ip;
+        let trusts = |address| settings.trusted_proxies.iter().any(|it| it.contains(address));
+        client::address(peer, &parts.headers, settings.header, trusts)
             .map_err(|error| Refusal::Ambiguous(error.to_string()))
     }
 

@@ -120,6 +120,21 @@ async fn behind_a_trusted_proxy_a_request_is_counted_for_its_client() {
 }
 
 #[tokio::test]
+async fn a_trusted_proxy_is_believed_what_it_says_in_the_header_of_the_policy_only() {
+    let trusted = "{trusted_proxies: [203.0.113.0/24], header: forwarded}";
+    let door = Door::new(&format!("client_ip: {trusted}\n{ONE_A_MINUTE}"));
+    let via = |said: &str, spoofed: &str| {
+        built(from("/").header("forwarded", said).header("x-forwarded-for", spoofed))
+    };
+    let one = "for=spoofed, for=192.0.2.1;proto=https";
+    assert_eq!(door.ask(via(one, "10.0.0.1")).await.status, StatusCode::OK);
+    assert_eq!(door.ask(via(one, "10.0.0.2")).await.status, StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(door.ask(via("for=192.0.2.2", "10.0.0.3")).await.status, StatusCode::OK);
+    let many = ["for=192.0.2.3"; 65].join(",");
+    assert_eq!(door.ask(via(&many, "10.0.0.4")).await.status, StatusCode::BAD_REQUEST);
+}
+
+#[tokio::test]
 async fn the_peer_is_looked_for_where_the_service_says() {
     #[derive(Clone)]
     struct Socket(IpAddr);
