@@ -199,8 +199,10 @@ impl<'c, 't> Compiler<'c, 't> {
             let first = compiled.rules.len();
             self.limit(limit, &mut compiled.rules);
             let rules = first..compiled.rules.len();
-            let set = Set { conditions: limit.when.clone(), layers: smallvec![limit.layer] };
-            conditions.extend(rules.clone().map(|_| set.clone()));
+            conditions.extend(compiled.rules[first..].iter().map(|rule| {
+                let layers = Layer::ALL.into_iter().filter(|layer| rule.is_asked_at(*layer));
+                Set { conditions: limit.when.clone(), layers: layers.collect() }
+            }));
             compiled.rules_of.push(rules);
         }
         compiled.index = Index::new(conditions, self.attributes.len());

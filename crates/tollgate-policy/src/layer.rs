@@ -7,8 +7,8 @@ use std::fmt;
 
 /// What is asked about, and what a limit counts.
 ///
-/// A policy has three words for the four: `layer: websocket` with `concurrency` counts the sockets
-/// that are open, with a `rate` the messages that clients send over them.
+/// A policy has three words for them: `layer: websocket` with `concurrency` counts the sockets that are
+/// open, with a `rate` the messages that clients send over them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Layer {
     /// A request; what limits without a `layer` count.
@@ -24,19 +24,22 @@ pub enum Layer {
     /// A message of a WebSocket, with the attributes of the socket and `bytes`, how long the message
     /// is.
     Message,
+    /// More of a message that was asked about when it began and whose length nobody knew: `bytes` of it.
+    /// Only limits by length count it, since to others it is no message.
+    Fragment,
 }
 
 impl Layer {
     /// All of them, in the order of their numbers.
-    pub(crate) const ALL: [Self; 4] =
-        [Self::Request, Self::Connection, Self::Socket, Self::Message];
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Request, Self::Connection, Self::Socket, Self::Message, Self::Fragment];
 
     /// Its name in a policy.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Request => "request",
             Self::Connection => "connection",
-            Self::Socket | Self::Message => "websocket",
+            Self::Socket | Self::Message | Self::Fragment => "websocket",
         }
     }
 
@@ -47,6 +50,7 @@ impl Layer {
             Self::Connection => "connections",
             Self::Socket => "open WebSockets",
             Self::Message => "messages of WebSockets",
+            Self::Fragment => "fragments of messages",
         }
     }
 
@@ -57,6 +61,7 @@ impl Layer {
             Self::Connection => "a connection",
             Self::Socket => "a WebSocket being opened",
             Self::Message => "a message",
+            Self::Fragment => "more of a message that was counted when it began",
         }
     }
 }

@@ -35,7 +35,7 @@ impl Lint<'_, '_> {
             self.log_grows(limit);
             match limit.layer {
                 Layer::Request => self.doors(limit),
-                Layer::Connection | Layer::Socket | Layer::Message => self.no_gateway(limit),
+                _ => self.no_gateway(limit),
             }
             self.client_sets_cost(limit);
             self.tiers(limit);

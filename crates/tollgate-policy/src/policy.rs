@@ -370,7 +370,7 @@ impl Policy {
         owner: &Owner<'_>,
     ) -> Result<Standing, String> {
         let facts = asked.facts;
-        if rule.layer() != asked.layer {
+        if !rule.is_asked_at(asked.layer) {
             let (counted, asked) = (rule.layer().plural(), asked.layer.singular());
             return Err(format!("it counts {counted}, and this is {asked}"));
         }

@@ -100,6 +100,13 @@ impl Rule {
         self.details.layer
     }
 
+    /// Whether it counts what is asked about there.
+    pub(crate) fn is_asked_at(&self, layer: Layer) -> bool {
+        let Details { layer: own, cost, .. } = &*self.details;
+        let is_by_length = *own == Layer::Message && matches!(cost, CostOf::Attribute(_));
+        layer == *own || layer == Layer::Fragment && is_by_length
+    }
+
     /// What becomes of a WebSocket whose message it denies.
     pub fn on_denied(&self) -> OnDenied {
         self.details.on_denied

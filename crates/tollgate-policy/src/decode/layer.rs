@@ -53,7 +53,7 @@ impl Decoder<'_, '_, '_> {
             Some(Layer::Socket) => {
                 "on_denied means nothing to concurrency: a WebSocket too many is not opened"
             }
-            Some(Layer::Message) | None => return said,
+            Some(Layer::Message | Layer::Fragment) | None => return said,
         };
         self.mistake(fields.span("on_denied"), owner, wrong);
         said

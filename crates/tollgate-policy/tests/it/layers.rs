@@ -48,6 +48,7 @@ fn each_layer_meets_its_own_limits_only() {
     check(Layer::Request, "requests 10/second [203.0.113.7] 1; said 1000/second [] 1");
     check(Layer::Socket, "sockets slots [203.0.113.7] 1");
     check(Layer::Message, "messages 100/second [203.0.113.7] 1; bytes 1000000/second [17] 512");
+    check(Layer::Fragment, "bytes 1000000/second [17] 512");
     let layers: Vec<Layer> = policy.rules().iter().map(Rule::layer).collect();
     let (connection, request) = (Layer::Connection, Layer::Request);
     let (socket, message) = (Layer::Socket, Layer::Message);
@@ -139,6 +140,14 @@ fn it_is_explained_why_limits_of_other_layers_do_not_apply() {
     assert_eq!(
         why(Layer::Socket)[4],
         "it counts messages of WebSockets, and this is a WebSocket being opened"
+    );
+    assert_eq!(
+        why(Layer::Fragment)[4..6],
+        [
+            "it counts messages of WebSockets, and this is more of a message that was counted when it \
+             began",
+            "applies"
+        ]
     );
     assert_eq!(why(Layer::Connection)[3], "it counts open WebSockets, and this is a connection");
 }
