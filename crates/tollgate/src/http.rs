@@ -44,7 +44,7 @@ use crate::{Ruling, Verdict};
 
 pub use extract::{Attributes, BadRequest, Sent, extract};
 #[cfg(feature = "tower")]
-pub use layer::{Peer, TollgateLayer};
+pub use layer::{Peer, Spent, TollgateLayer};
 pub use text::number_before;
 
 /// The status that a verdict is answered with, where it is not passed on.

@@ -21,6 +21,7 @@
 //! it makes, share that.
 
 mod ask;
+mod bill;
 mod body;
 mod future;
 mod hold;
@@ -47,7 +48,8 @@ use future::{Asking, Call};
 use hold::Holding;
 
 pub use ask::Added;
-pub use body::{RequestBody, ResponseBody};
+pub use bill::Spent;
+pub use body::{Exhausted, RequestBody, ResponseBody};
 pub use future::ResponseFuture;
 
 /// Who sent a request: an extension that whoever accepts connections adds to it, unless

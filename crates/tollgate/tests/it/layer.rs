@@ -5,6 +5,7 @@ mod held;
 mod redis;
 mod refusals;
 mod servers;
+mod settled;
 mod slots;
 
 use std::convert::Infallible;

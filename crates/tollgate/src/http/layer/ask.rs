@@ -14,12 +14,13 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 
 use super::Shared;
-use super::body::ResponseBody;
+use super::bill::{self, Bill};
+use super::body::{ResponseBody, Watched};
 use super::hold::Ticket;
 use super::refusal::{self, Refusal};
 use crate::bounds::ROOM_BYTES_KEPT;
 use crate::http::{Sent, client, extract, fields, path};
-use crate::{Asked, End, Micros, Missing, Policy, Request, Slot, Timestamp, Verdict};
+use crate::{Asked, End, Limiter, Micros, Missing, Policy, Request, Slot, Timestamp, Verdict};
 
 thread_local! {
     /// Where values are decoded, one request after the other.
@@ -60,6 +61,8 @@ pub(super) enum Admitted {
 pub(super) struct Passage {
     told: Told,
     slot: Option<Slot>,
+    /// Whom to tell what the request cost, if a limit waits for that.
+    awaiting: Option<Arc<Limiter>>,
 }
 
 /// What a response says of the limits.
@@ -142,15 +145,28 @@ impl Shared {
 
     fn passage(&self, mut told: Told) -> Passage {
         let slot = self.slots.hold(&mut told.verdict);
-        Passage { told, slot }
+        let awaiting = bill::is_awaited(&told.verdict).then(|| Arc::clone(&self.limiter));
+        Passage { told, slot, awaiting }
     }
 }
 
 impl Passage {
     /// The service's response, with what the limits have to say.
     pub(super) fn dress<R>(self, mut response: Response<R>) -> Response<ResponseBody<R>> {
-        self.told.insert_into(response.headers_mut());
-        response.map(|body| ResponseBody::passed(body, self.slot))
+        let Self { told, slot, awaiting } = self;
+        let watched = awaiting.map(|limiter| {
+            let is_grpc = refusal::is_grpc(response.headers());
+            Box::new(Watched { bill: Bill::of(limiter, &told.verdict, &response), is_grpc })
+        });
+        told.insert_into(response.headers_mut());
+        response.map(|body| ResponseBody::passed(body, slot, watched))
+    }
+
+    /// The service has no response: it failed, and what waits to be told its cost is owed nothing.
+    pub(super) fn fail(self) {
+        if let Some(limiter) = self.awaiting {
+            drop(Bill::of_failure(limiter, &self.told.verdict));
+        }
     }
 }
 

@@ -143,7 +143,13 @@ where
                 StateProjection::Called { response, passage } => {
                     let response = ready!(response.poll(context));
                     let passage = passage.take().expect(ONCE);
-                    return Poll::Ready(response.map(|response| passage.dress(response)));
+                    return Poll::Ready(match response {
+                        Ok(response) => Ok(passage.dress(response)),
+                        Err(error) => {
+                            passage.fail();
+                            Err(error)
+                        }
+                    });
                 }
             };
             state.set(next);

@@ -86,8 +86,8 @@ fn in_http(status: StatusCode, form: Form, body: Vec<u8>) -> Response<Bytes> {
     answer
 }
 
-/// Whether a request is a call of gRPC, whose callers understand no other answers.
-fn is_grpc(headers: &HeaderMap) -> bool {
+/// Whether a message is one of gRPC, whose callers understand no other answers.
+pub(super) fn is_grpc(headers: &HeaderMap) -> bool {
     let kind = headers.get(CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
     let rest = kind.strip_prefix(b"application/grpc");
     rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';')))
@@ -98,10 +98,21 @@ fn in_grpc(status: StatusCode, sentence: &str) -> Response<Bytes> {
     let mut answer = Response::new(Bytes::new());
     let headers = answer.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+    insert_grpc_status(headers, status, sentence);
+    answer
+}
+
+/// The end of an answer of gRPC that must not go on, since its caller has had too much.
+pub(super) fn grpc_trailers(sentence: &str) -> HeaderMap {
+    let mut trailers = HeaderMap::new();
+    insert_grpc_status(&mut trailers, StatusCode::TOO_MANY_REQUESTS, sentence);
+    trailers
+}
+
+fn insert_grpc_status(headers: &mut HeaderMap, status: StatusCode, sentence: &str) {
     headers.insert(GRPC_STATUS, grpc_code(status).into());
     let message = percent_encoded(sentence);
     headers.insert(GRPC_MESSAGE, message.parse().expect("only printable ASCII is left"));
-    answer
 }
 
 /// What a status is to gRPC.

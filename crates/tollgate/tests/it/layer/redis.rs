@@ -4,12 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
+use http_body_util::BodyExt;
 use tollgate::http::TollgateLayer;
 use tollgate::redis::{RedisSettings, RedisStore, Servers};
 use tollgate::{Clock, Limiter};
 use tollgate_harness::{Flavour, Server, eventually};
 use tower_layer::Layer;
 
+use super::settled::{NO_MORE, Parts, answered, kilobytes, ok, passed};
 use super::{Door, Yes, call, get, left, send, until_left};
 use crate::{MIDNIGHT, parse};
 
@@ -96,4 +98,32 @@ async fn a_place_that_is_given_up_stays_empty_since_others_may_stand_behind_it()
     };
     assert_eq!(refused.status, StatusCode::SERVICE_UNAVAILABLE, "the next is held");
     until_left(&door.limiter, &[96, 4]).await;
+}
+
+#[tokio::test]
+async fn a_cost_is_settled_in_redis_though_nobody_waits_for_it() {
+    let server = Server::start(Flavour::Redis);
+    let policy = "limits: [{name: tokens, rate: 10000/hour, algorithm: fixed_window, \
+                  cost: {reserve: 1000, settle: {json: used}}}, {name: api, rate: 9/hour, \
+                  algorithm: fixed_window}]";
+    let door = door(&server, policy);
+    for (text, used) in [("{\"used\": 42}", 42), ("{\"used\": 3000}", 3_042), ("{}", 4_042)] {
+        let response = answered(&door, ok().body(Parts::of(&[text])).unwrap()).await;
+        let before = left(&door.limiter)[1];
+        assert!(response.into_body().collect().await.is_ok());
+        until_left(&door.limiter, &[10_000 - used, before]).await;
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_outgrows_a_limit_in_redis_is_cut_and_pays_what_has_passed() {
+    let server = Server::start(Flavour::Redis);
+    let policy = "limits: [{name: tokens, rate: 10000/hour, algorithm: fixed_window, \
+                  cost: {reserve: 1000, settle: {body: bytes}}, on_exhausted: cut}]";
+    let door = door(&server, policy);
+    let first = answered(&door, ok().body(kilobytes(4)).unwrap()).await;
+    assert_eq!(passed(first.into_body()).await, (4, None));
+    until_left(&door.limiter, &[6_000]).await;
+    let second = answered(&door, ok().body(kilobytes(9)).unwrap()).await;
+    assert_eq!(passed(second.into_body()).await, (7, Some(NO_MORE.to_owned())));
 }

@@ -98,14 +98,14 @@ async fn tonic_tells_a_caller_of_grpc_in_grpc() {
 }
 
 /// A server of bare hyper, HTTP/1.1 and HTTP/2, whose responses never end.
-async fn endless(policy: &str) -> (Arc<Limiter>, SocketAddr) {
+async fn endless(policy: &str, next: Next) -> (Arc<Limiter>, SocketAddr) {
     let limiter = limiter(policy);
     let limits = TollgateLayer::new(Arc::clone(&limiter));
     let (listener, address) = listener().await;
     tokio::spawn(async move {
         while let Ok((stream, peer)) = listener.accept().await {
-            let limited = limits.layer(Does(|_: Request<RequestBody<Incoming>>| {
-                ready(Ok::<_, Infallible>(Response::new(Streams(Next::Never))))
+            let limited = limits.layer(Does(move |_: Request<RequestBody<Incoming>>| {
+                ready(Ok::<_, Infallible>(Response::new(Streams(next))))
             }));
             let service = Does(move |mut request: Request<Incoming>| {
                 request.extensions_mut().insert(Peer(peer));
@@ -132,7 +132,7 @@ async fn endless(policy: &str) -> (Arc<Limiter>, SocketAddr) {
 
 #[tokio::test]
 async fn a_client_that_hangs_up_on_a_stream_gives_its_slot_back() {
-    let (limiter, address) = endless("limits: [{name: jobs, concurrency: 1}]").await;
+    let (limiter, address) = endless("limits: [{name: jobs, concurrency: 1}]", Next::Never).await;
     for _ in 0..3 {
         let mut client = connect(address).await;
         let response = client.send_request(to(address, "/")).await.unwrap();
@@ -149,7 +149,7 @@ async fn a_client_that_hangs_up_on_a_stream_gives_its_slot_back() {
 #[tokio::test]
 async fn a_stream_that_is_reset_over_http2_gives_its_slot_back_and_stays_charged() {
     let policy = "limits: [{name: jobs, concurrency: 1}, {name: api, rate: 9/hour}]";
-    let (limiter, address) = endless(policy).await;
+    let (limiter, address) = endless(policy, Next::Never).await;
     let stream = TokioIo::new(TcpStream::connect(address).await.unwrap());
     let (mut client, connection) = http2::handshake(TokioExecutor::new(), stream).await.unwrap();
     tokio::spawn(connection);
@@ -160,5 +160,31 @@ async fn a_stream_that_is_reset_over_http2_gives_its_slot_back_and_stays_charged
         until_left(&limiter, &[0, left]).await;
         drop(response);
         until_left(&limiter, &[1, left]).await;
+    }
+}
+
+#[tokio::test]
+async fn a_client_sees_that_a_response_was_cut() {
+    let policy = "limits: [{name: traffic, rate: 1000/hour, \
+                  cost: {reserve: 100, settle: {body: bytes}}, on_exhausted: cut}]";
+    for is_h2 in [false, true] {
+        let (limiter, address) = endless(policy, Next::Data).await;
+        let response = if is_h2 {
+            let stream = TokioIo::new(TcpStream::connect(address).await.unwrap());
+            let (mut client, connection) =
+                http2::handshake(TokioExecutor::new(), stream).await.unwrap();
+            tokio::spawn(connection);
+            let request = Request::get(format!("http://{address}/")).body(Empty::<Bytes>::new());
+            client.send_request(request.unwrap()).await
+        } else {
+            connect(address).await.send_request(to(address, "/")).await
+        };
+        // A reset may overtake what was sent before, and be all that a client sees.
+        let body = match response {
+            Ok(response) => response.into_body().collect().await.map(|_| ()),
+            Err(error) => Err(error),
+        };
+        assert!(body.is_err(), "over HTTP/2: {is_h2}");
+        until_left(&limiter, &[0]).await;
     }
 }
