@@ -4,10 +4,15 @@
 //! (`::ffff:203.0.113.7`); an IPv6 client owns a whole prefix and is counted by it, since it can
 //! take a new address out of that prefix for every request.
 
+mod ranges;
+
 use std::cmp::Reverse;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::ops::RangeInclusive;
 use std::str::FromStr;
+
+pub(crate) use ranges::Ranges;
 
 /// A block of addresses. IPv4 addresses inside IPv6 count as IPv4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -34,7 +39,7 @@ impl Cidr {
     }
 
     /// The last address of the block.
-    fn last(&self) -> IpAddr {
+    pub(crate) fn last(&self) -> IpAddr {
         match self.network {
             IpAddr::V4(first) => {
                 IpAddr::V4(Ipv4Addr::from_bits(first.to_bits() | !mask_v4(self.prefix)))
@@ -161,6 +166,11 @@ impl CidrSet {
 
     pub(crate) fn blocks(&self) -> &[Cidr] {
         &self.blocks
+    }
+
+    /// From the first address to the last of what lies in the blocks.
+    pub(crate) fn ranges(&self) -> impl Iterator<Item = RangeInclusive<IpAddr>> {
+        self.ranges.iter().map(|(first, last)| *first..=*last)
     }
 
     pub(crate) fn contains(&self, address: IpAddr) -> bool {

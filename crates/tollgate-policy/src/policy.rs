@@ -3,6 +3,8 @@
 //! The order in which a request is judged is fixed: first the block list, then the allow list, then
 //! whether its key is known, then the limits in the order they are written.
 
+mod clients;
+
 use tollgate_core::{Cost, Limit, Quota, Value};
 
 use crate::address::CountedText;

@@ -1,5 +1,6 @@
 //! The policy crate from the outside.
 
+mod clients;
 mod corpus;
 mod descriptors;
 mod docs;
