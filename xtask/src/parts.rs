@@ -61,6 +61,18 @@ pub(crate) const FOR_TESTS: &[Part] = &[
         why: "it asks the server for decisions",
     },
     Part {
+        command: "nft",
+        trial: &[],
+        package: "nftables",
+        why: "it loads the rulesets that limit connections",
+    },
+    Part {
+        command: "ip",
+        trial: &[],
+        package: "iproute2",
+        why: "it lays the wire over which rulesets are tried",
+    },
+    Part {
         command: "python3",
         // Debian's python3 comes without what makes a virtual environment.
         trial: &["-c", "import ensurepip, venv"],

@@ -4,6 +4,7 @@
 //! Data goes to standard output and messages to standard error. The code is 0 when it worked, 1
 //! when it failed, 2 when it was asked for something that cannot be, 3 when a check was denied.
 
+mod bounds;
 mod check;
 mod choose;
 mod client;
@@ -12,6 +13,7 @@ mod completions;
 mod explain;
 mod keys;
 mod man;
+mod nftables;
 mod output;
 mod policy_file;
 mod schema;
@@ -45,6 +47,7 @@ enum Command {
     Keys(keys::Arguments),
     Validate(validate::Arguments),
     Explain(explain::Arguments),
+    Nftables(nftables::Arguments),
     Schema(schema::Arguments),
     Compare(compare::Arguments),
     Choose(choose::Arguments),
@@ -59,6 +62,7 @@ fn main() -> ExitCode {
         Command::Keys(arguments) => keys::run(&arguments),
         Command::Validate(arguments) => validate::run(&arguments),
         Command::Explain(arguments) => explain::run(&arguments),
+        Command::Nftables(arguments) => nftables::run(&arguments),
         Command::Schema(arguments) => schema::run(&arguments),
         Command::Compare(arguments) => compare::run(&arguments),
         Command::Choose(arguments) => choose::run(&arguments),

@@ -5,12 +5,13 @@ use std::process::Stdio;
 
 use crate::{Folder, command, example, tollgate};
 
-const COMMANDS: [&str; 10] = [
+const COMMANDS: [&str; 11] = [
     "serve",
     "check",
     "keys",
     "validate",
     "explain",
+    "nftables",
     "schema",
     "compare",
     "choose",

@@ -10,6 +10,7 @@ mod explain;
 mod general;
 mod hostile;
 mod keys;
+mod nftables;
 mod nginx;
 mod openapi;
 mod operations;
