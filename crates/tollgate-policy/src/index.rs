@@ -104,6 +104,12 @@ impl Index {
         &self.sets[set]
     }
 
+    /// Whether there are sets of a layer.
+    pub(crate) fn has(&self, layer: Layer) -> bool {
+        let Cabinet { unfiled, files } = &self.cabinets[layer as usize];
+        !unfiled.is_empty() || !files.is_empty()
+    }
+
     /// The first set of a layer all of whose conditions hold.
     pub(crate) fn first(&self, layer: Layer, facts: &Facts<'_>) -> Option<usize> {
         let mut found = Found::new();

@@ -7,7 +7,7 @@ use std::fmt;
 
 /// What is asked about, and what a limit counts.
 ///
-/// A policy has three words for them: `layer: websocket` with `concurrency` counts the sockets that are
+/// A policy has four words for them: `layer: websocket` with `concurrency` counts the sockets that are
 /// open, with a `rate` the messages that clients send over them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Layer {
@@ -27,12 +27,22 @@ pub enum Layer {
     /// More of a message that was asked about when it began and whose length nobody knew: `bytes` of it.
     /// Only limits by length count it, since to others it is no message.
     Fragment,
+    /// An event of a `text/event-stream` or a message of gRPC that passes, with the attributes of the
+    /// request, `stream`, a name of the stream, `direction`, which is `up` from the client or `down` to
+    /// it, and `bytes`, how long it is.
+    Stream,
 }
 
 impl Layer {
     /// All of them, in the order of their numbers.
-    pub(crate) const ALL: [Self; 5] =
-        [Self::Request, Self::Connection, Self::Socket, Self::Message, Self::Fragment];
+    pub(crate) const ALL: [Self; 6] = [
+        Self::Request,
+        Self::Connection,
+        Self::Socket,
+        Self::Message,
+        Self::Fragment,
+        Self::Stream,
+    ];
 
     /// Its name in a policy.
     pub const fn name(self) -> &'static str {
@@ -40,6 +50,7 @@ impl Layer {
             Self::Request => "request",
             Self::Connection => "connection",
             Self::Socket | Self::Message | Self::Fragment => "websocket",
+            Self::Stream => "stream",
         }
     }
 
@@ -51,6 +62,7 @@ impl Layer {
             Self::Socket => "open WebSockets",
             Self::Message => "messages of WebSockets",
             Self::Fragment => "fragments of messages",
+            Self::Stream => "messages of streams",
         }
     }
 
@@ -62,6 +74,7 @@ impl Layer {
             Self::Socket => "a WebSocket being opened",
             Self::Message => "a message",
             Self::Fragment => "more of a message that was counted when it began",
+            Self::Stream => "a message of a stream",
         }
     }
 }

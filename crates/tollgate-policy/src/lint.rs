@@ -253,8 +253,12 @@ impl Lint<'_, '_> {
     fn no_gateway(&mut self, limit: &LimitDraft) {
         if self.document.settings.listen.gateway.is_none() {
             let (owner, counted) = (limit.owner(), limit.layer.plural());
+            let who = match limit.layer {
+                Layer::Stream => "the gateway and the tower layer see",
+                _ => "the gateway sees",
+            };
             let sentence = format!(
-                "{owner} counts {counted}, which only the gateway sees, and listen.gateway is not set"
+                "{owner} counts {counted}, which only {who}, and listen.gateway is not set"
             );
             self.warn(limit.name.span, WarningCode::GatewayIdle, sentence);
         }

@@ -142,6 +142,11 @@ impl Policy {
         self.attributes.names().map(|name| &**name)
     }
 
+    /// Whether it has limits of a layer. Doors need not ask about what nothing counts.
+    pub fn has_limits_of(&self, layer: Layer) -> bool {
+        self.compiled.index.has(layer)
+    }
+
     /// Where the gateway sends a request to `host` that asks for `path`: the first route that stands
     /// for both. The path is in the form that conditions see, the host as it was sent.
     pub fn route(&self, host: &str, path: &str) -> Option<&Route> {

@@ -107,7 +107,7 @@ impl Rule {
         layer == *own || layer == Layer::Fragment && is_by_length
     }
 
-    /// What becomes of a WebSocket whose message it denies.
+    /// What becomes of a WebSocket or a stream whose message it denies.
     pub fn on_denied(&self) -> OnDenied {
         self.details.on_denied
     }
@@ -256,10 +256,10 @@ impl fmt::Display for SyncMode {
     }
 }
 
-/// What becomes of a WebSocket when a limit denies one of its messages.
+/// What becomes of a WebSocket or a stream when a limit denies one of its messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum OnDenied {
-    /// It is closed, with code 1008.
+    /// It is closed: a WebSocket with code 1008, a stream as its protocol ends one.
     #[default]
     Close,
     /// Nothing more is read from it until the message is allowed; if no wait helps, it is closed.

@@ -32,7 +32,8 @@ impl Decoder<'_, '_, '_> {
             return Some(Layer::Request);
         };
         let of_sockets = if fields.has("concurrency") { Layer::Socket } else { Layer::Message };
-        let words = [Layer::Request, Layer::Connection, of_sockets].map(|it| (it.name(), it));
+        let words = [Layer::Request, Layer::Connection, of_sockets, Layer::Stream];
+        let words = words.map(|it| (it.name(), it));
         self.one_of(node, owner, "layer", &words)
     }
 
@@ -47,13 +48,13 @@ impl Decoder<'_, '_, '_> {
         let said = self.one_of(node, owner, "on_denied", &words);
         let wrong = match layer {
             Some(Layer::Request | Layer::Connection) => {
-                "on_denied is for messages of WebSockets; write when: {layer: websocket}, or leave it \
-                 out"
+                "on_denied is for messages; write when: {layer: websocket} or {layer: stream}, or \
+                 leave it out"
             }
             Some(Layer::Socket) => {
                 "on_denied means nothing to concurrency: a WebSocket too many is not opened"
             }
-            Some(Layer::Message | Layer::Fragment) | None => return said,
+            Some(Layer::Message | Layer::Fragment | Layer::Stream) | None => return said,
         };
         self.mistake(fields.span("on_denied"), owner, wrong);
         said
@@ -73,7 +74,7 @@ impl Decoder<'_, '_, '_> {
         }
         if known.algorithm == Algorithm::LeakyBucket {
             let instead = match layer {
-                Layer::Message => "take token_bucket and on_denied: delay",
+                Layer::Message | Layer::Stream => "take token_bucket and on_denied: delay",
                 _ => "take token_bucket",
             };
             let sentence =
@@ -84,9 +85,14 @@ impl Decoder<'_, '_, '_> {
             let sentence = format!("settle is for requests; {} have no response", layer.plural());
             self.mistake(fields.span("cost"), owner, sentence);
         }
+        if let (Layer::Stream, Some(HowMuch::Slots(_))) = (layer, known.how_much) {
+            let sentence = "layer: stream counts messages; write concurrency without it: a request \
+                            holds its slot until its response has ended";
+            self.mistake(fields.span("concurrency"), owner, sentence);
+        }
         match (layer, known.cost) {
             (Layer::Connection, _) => self.check_connection(fields, owner, known),
-            (Layer::Message, Some((CostDraft::Attribute(attribute, span), _)))
+            (Layer::Message | Layer::Stream, Some((CostDraft::Attribute(attribute, span), _)))
                 if &**self.attributes.name(*attribute) != "bytes" =>
             {
                 let sentence = "a message costs what the policy says, or its length: write a number, \

@@ -27,6 +27,8 @@ limits:
   - { name: messages, when: { layer: websocket, path: /api/** }, per: [client_ip], rate: 100/second, on_denied: delay }
   - { name: bytes, when: { layer: websocket }, per: [connection], rate: 1000000/second, cost: { attribute: bytes } }
   - { name: said, when: { layer: request, path: /api/** }, rate: 1000/second }
+  - { name: events, when: { layer: stream, direction: down }, per: [stream], rate: 10/second, on_denied: delay }
+  - { name: flow, when: { layer: stream }, per: [client_ip], rate: 1000000/second, cost: { attribute: bytes } }
 ";
 
 fn ask_at(policy: &Policy, layer: Layer, attributes: &Attributes<'_>) -> String {
@@ -51,10 +53,31 @@ fn each_layer_meets_its_own_limits_only() {
     check(Layer::Fragment, "bytes 1000000/second [17] 512");
     let layers: Vec<Layer> = policy.rules().iter().map(Rule::layer).collect();
     let (connection, request) = (Layer::Connection, Layer::Request);
-    let (socket, message) = (Layer::Socket, Layer::Message);
-    assert_eq!(layers, [connection, request, connection, socket, message, message, request]);
+    let (socket, message, stream) = (Layer::Socket, Layer::Message, Layer::Stream);
+    assert_eq!(layers[..7], [connection, request, connection, socket, message, message, request]);
+    assert_eq!(layers[7..], [stream, stream]);
     let denied: Vec<OnDenied> = policy.rules().iter().map(Rule::on_denied).collect();
     assert_eq!(denied[4..6], [OnDenied::Delay, OnDenied::Close]);
+}
+
+#[test]
+fn a_message_of_a_stream_is_counted_by_stream_direction_and_length() {
+    let policy = policy(LAYERS);
+    let ask = |direction: &[u8]| {
+        let attributes: [(&str, &[u8]); 5] = [
+            ("stream", b"s-1"),
+            ("direction", direction),
+            ("bytes", b"512"),
+            ("client_ip", b"203.0.113.7"),
+            ("path", b"/api/items"),
+        ];
+        ask_at(&policy, Layer::Stream, &attributes)
+    };
+    let flow = "flow 1000000/second [203.0.113.7] 512";
+    assert_eq!(ask(b"down"), format!("events 10/second [s-1] 1; {flow}"));
+    assert_eq!(ask(b"up"), flow);
+    assert!(policy.has_limits_of(Layer::Stream));
+    assert!(!crate::policy("limits: [{ name: it, rate: 5/minute }]").has_limits_of(Layer::Stream));
 }
 
 #[test]
@@ -134,8 +157,11 @@ fn it_is_explained_why_limits_of_other_layers_do_not_apply() {
             "it counts messages of WebSockets, and this is a request",
             "it counts messages of WebSockets, and this is a request",
             "applies",
+            "it counts messages of streams, and this is a request",
+            "it counts messages of streams, and this is a request",
         ]
     );
+    assert_eq!(why(Layer::Stream)[1], "it counts requests, and this is a message of a stream");
     assert_eq!(why(Layer::Message)[1], "it counts requests, and this is a message");
     assert_eq!(
         why(Layer::Socket)[4],
@@ -250,8 +276,8 @@ limits:
         lacks("6:11", "tier"),
         lacks("7:11", "plan"),
         lacks("8:5", "user"),
-        "9:5 limit \"conns\": on_denied is for messages of WebSockets; write when: {layer: \
-         websocket}, or leave it out"
+        "9:5 limit \"conns\": on_denied is for messages; write when: {layer: websocket} or \
+         {layer: stream}, or leave it out"
             .to_owned(),
     ];
     assert_eq!(told, expected);
