@@ -20,7 +20,8 @@ pub(crate) const CONNECTIONS_FOR_ADMIN: usize = 32;
 /// waiting.
 pub(crate) const BACKLOG_MAX: usize = 8_192;
 
-/// A client that takes longer for its TLS handshake is cut off.
+/// A client that takes longer for its TLS handshake is cut off, and so is a proxy that takes longer to
+/// say for whom it speaks.
 pub(crate) const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 
 /// The head of an HTTP request: how long it may take after the last request, and how large it may

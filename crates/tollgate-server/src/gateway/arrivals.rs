@@ -6,8 +6,8 @@
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::time::Instant;
-use tollgate::{Answer, Layer, Limiter, Missing, Request, Ruling, Slot, Slots, Verdict};
+use tollgate::{Answer, Layer, Limiter, Missing, Request, Ruling, Slot, Slots};
+use tollgate::{Timestamp, Verdict};
 
 use super::bounds::CLOSED_TOLD_EVERY;
 
@@ -23,7 +23,7 @@ pub(crate) struct Arrivals {
 #[derive(Debug, Default)]
 struct Closed {
     /// When the log was told of them.
-    told_at: Option<Instant>,
+    told_at: Option<Timestamp>,
     /// How many there were since then.
     since: u64,
 }
@@ -64,10 +64,10 @@ impl Arrivals {
     }
 
     fn count_closed(&self, verdict: &Verdict) {
-        let now = Instant::now();
+        let now = self.limiter.now();
         let mut closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
         closed.since += 1;
-        if closed.told_at.is_some_and(|told_at| now - told_at < CLOSED_TOLD_EVERY) {
+        if closed.told_at.is_some_and(|told_at| now < told_at.plus(CLOSED_TOLD_EVERY)) {
             return;
         }
         let denies = |answer: &Answer<'_>| answer.is_enforced() && !answer.is_allowed();
@@ -81,7 +81,7 @@ impl Arrivals {
 mod tests {
     use std::time::Duration;
 
-    use tollgate::{Clock, MemoryStore, Micros, Policy, Timestamp};
+    use tollgate::{Clock, MemoryStore, Micros, Policy};
 
     use super::*;
 
@@ -141,7 +141,7 @@ mod tests {
         let stay = admit(&arrivals, "203.0.113.7").await;
         for _ in 0..600 {
             clock.advance(Micros::from_secs(1));
-            tokio::time::sleep(Duration::from_secs(1)).await;
+            tokio::time::advance(Duration::from_secs(1)).await;
         }
         assert!(admit(&arrivals, "203.0.113.8").await.is_none(), "ten minutes later");
         drop(stay);
@@ -171,11 +171,11 @@ mod tests {
         assert!(request.is_allowed(), "no connection was charged as a request");
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn the_log_is_told_once_in_a_while_of_those_who_were_kept_out() {
         let limit = "{name: a, when: {layer: connection}, rate: 1/year}";
         let lists = "deny: [{client_ip: 203.0.113.66}]";
-        let (arrivals, _) = arrivals(&format!("{GATEWAY}\n{lists}\nlimits: [{limit}]"));
+        let (arrivals, clock) = arrivals(&format!("{GATEWAY}\n{lists}\nlimits: [{limit}]"));
         let untold = || arrivals.closed.lock().expect("no panic").since;
         let _stay = admit(&arrivals, "203.0.113.7").await;
         for expected in [0, 1, 2] {
@@ -184,7 +184,7 @@ mod tests {
         }
         assert!(admit(&arrivals, "203.0.113.66").await.is_none());
         assert_eq!(untold(), 2, "who is listed is not counted");
-        tokio::time::advance(CLOSED_TOLD_EVERY).await;
+        clock.advance(CLOSED_TOLD_EVERY);
         assert!(admit(&arrivals, "203.0.113.7").await.is_none());
         assert_eq!(untold(), 0, "all of them are told");
     }
