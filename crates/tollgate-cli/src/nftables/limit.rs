@@ -159,3 +159,20 @@ fn harmless(name: &str) -> String {
 fn in_identifier(letter: char) -> char {
     if letter.is_ascii_alphanumeric() { letter } else { '_' }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_name_says_anything_to_nftables() {
+        assert_eq!(harmless("conn-rate_1.a~b#2"), "conn-rate_1.a~b#2");
+        let hostile = "a\" drop; }\n# \\{é";
+        let name = harmless(hostile);
+        assert_eq!(name, "a__drop____#____");
+        let (clients, measure) = (Vec::new(), Measure::Nothing);
+        let limit =
+            Limit { name, number: 3, clients, measure, is_enforced: true, notes: Vec::new() };
+        assert_eq!(limit.set(Family::V6), "limit_3_a__drop__________ipv6");
+    }
+}
