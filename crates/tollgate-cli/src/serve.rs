@@ -88,12 +88,12 @@ fn what_to_try(server: &Server) -> String {
         let found = server.addresses().find(|(door, _)| *door == wanted);
         found.expect("the built-in policy opens it").1
     };
-    let (http, resp) = (at(Door::Http), at(Door::Resp));
+    let (gateway, http, resp) = (at(Door::Gateway), at(Door::Http), at(Door::Resp));
     format!(
         "serving a built-in policy: 5 requests a minute for each user. Try, in another terminal:\n\
          \n  \
+         for i in $(seq 8); do curl -i http://{gateway}/; done\n  \
          curl -i 'http://{http}/v1/check?user=42'\n  \
-         curl -i http://{http}/v1/check -d '{{\"attributes\": {{\"user\": \"42\"}}, \"cost\": 2}}'\n  \
          redis-cli -p {} CL.THROTTLE user:42 4 5 60\n\
          \n\
          A policy of your own: tollgate serve -c policy.yaml\n",

@@ -134,4 +134,4 @@ pub use settings::{
     Settings, Store, Tenants, Tls, Unknown,
 };
 pub use shards::Shards;
-pub use upstream::{Route, Target};
+pub use upstream::{Route, Scheme, Target};

@@ -251,7 +251,9 @@ impl Lint<'_, '_> {
     }
 
     fn no_gateway(&mut self, limit: &LimitDraft) {
-        if self.document.settings.listen.gateway.is_none() {
+        let settings = &self.document.settings;
+        let is_open_unasked = !settings.listen.is_written && !settings.upstream.is_empty();
+        if settings.listen.gateway.is_none() && !is_open_unasked {
             let (owner, counted) = (limit.owner(), limit.layer.plural());
             let who = match limit.layer {
                 Layer::Stream => "the gateway and the tower layer see",

@@ -121,6 +121,9 @@ pub struct Gateway {
     /// The header that names a request to whom it is passed on, in small letters; none for no
     /// header.
     pub request_id: Option<String>,
+    /// The file that says who signs the certificates of servers behind `https`; without it those
+    /// whom the system trusts.
+    pub ca: Option<String>,
 }
 
 impl Default for Gateway {
@@ -132,6 +135,7 @@ impl Default for Gateway {
             total_timeout: None,
             max_held: 10_000,
             request_id: Some("x-request-id".to_owned()),
+            ca: None,
         }
     }
 }

@@ -67,18 +67,50 @@ impl Route {
     }
 }
 
-/// One server of an upstream, by the URL `http://host:port` or `https://host:port`.
+/// One server of an upstream, by the URL `http://host:port`, `https://host:port` or
+/// `h2c://host:port`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Target {
-    is_tls: bool,
+    scheme: Scheme,
     host: Box<str>,
     port: u16,
 }
 
+/// How a server is spoken to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Scheme {
+    /// `http`: HTTP/1.1.
+    Http,
+    /// `https`: over TLS, HTTP/2 or HTTP/1.1 as the server likes.
+    Https,
+    /// `h2c`: HTTP/2 without TLS, as servers of gRPC speak it.
+    H2c,
+}
+
+impl Scheme {
+    const ALL: [Self; 3] = [Self::Http, Self::Https, Self::H2c];
+
+    /// What a URL begins with.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Https => "https",
+            Self::H2c => "h2c",
+        }
+    }
+
+    const fn port(self) -> u16 {
+        match self {
+            Self::Http | Self::H2c => 80,
+            Self::Https => 443,
+        }
+    }
+}
+
 impl Target {
-    /// Whether it is spoken to over TLS: its URL is `https`.
-    pub fn is_tls(&self) -> bool {
-        self.is_tls
+    /// How it is spoken to.
+    pub fn scheme(&self) -> Scheme {
+        self.scheme
     }
 
     /// A name in small letters, an IPv4 address, or an IPv6 address without brackets.
@@ -94,11 +126,12 @@ impl Target {
     /// Reads a URL, or says what is wrong with it, to follow it in a sentence. No sentence repeats a
     /// part of one: what looks like a port may be the end of a password.
     pub(crate) fn read(url: &str) -> Result<Self, &'static str> {
-        let (is_tls, rest) = match url.split_once("://") {
-            Some(("http", rest)) => (false, rest),
-            Some(("https", rest)) => (true, rest),
-            _ => return Err("is not a URL; write for example http://127.0.0.1:3000"),
-        };
+        let (scheme, rest) = url
+            .split_once("://")
+            .and_then(|(name, rest)| {
+                Some((Scheme::ALL.into_iter().find(|it| it.name() == name)?, rest))
+            })
+            .ok_or("is not a URL; write for example http://127.0.0.1:3000")?;
         let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
         if rest.contains('@') {
             return Err("holds a user or password, which nobody would be sent");
@@ -111,14 +144,13 @@ impl Target {
         }
         let (host, port) = split_port(authority)?;
         let port = match port {
-            None if is_tls => 443,
-            None => 80,
+            None => scheme.port(),
             Some(port) if port.bytes().all(|byte| byte.is_ascii_digit()) => {
                 port.parse().ok().filter(|port| *port > 0).ok_or(BAD_PORT)?
             }
             Some(_) => return Err(BAD_PORT),
         };
-        Ok(Self { is_tls, host: host.into(), port })
+        Ok(Self { scheme, host: host.into(), port })
     }
 }
 
@@ -159,8 +191,8 @@ fn split_port(authority: &str) -> Result<(String, Option<&str>), &'static str> {
 impl fmt::Display for Target {
     /// Its URL.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scheme = if self.is_tls { "https" } else { "http" };
-        let Self { host, port, .. } = self;
+        let Self { scheme, host, port } = self;
+        let scheme = scheme.name();
         if host.contains(':') {
             write!(f, "{scheme}://[{host}]:{port}")
         } else {

@@ -10,6 +10,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::bounds::HANDSHAKE_MAX;
 use crate::door::{Door, Entrance};
 use crate::gate::Gate;
+use crate::gateway::{self, Pool, echo, proxy_protocol};
 use crate::workers::Arrival;
 use crate::{admin, grpc, http, resp};
 
@@ -18,17 +19,59 @@ pub(crate) struct Visitor {
     pub(crate) peer: std::net::SocketAddr,
     pub(crate) entrance: Arc<Entrance>,
     pub(crate) gate: Arc<Gate>,
+    /// Connections to servers behind the gateway.
+    pub(crate) pool: Arc<Pool>,
 }
 
 /// Serves a connection until either side has had enough.
-pub(crate) async fn serve(arrival: Arrival, gate: Arc<Gate>) {
+pub(crate) async fn serve(arrival: Arrival, gate: Arc<Gate>, pool: Arc<Pool>) {
     let Arrival { stream, peer, entrance, place: _place } = arrival;
     let Ok(stream) = TcpStream::from_std(stream) else { return };
     // An answer is one write; waiting for more of it would only delay it.
     let _ = stream.set_nodelay(true);
-    let tls = entrance.tls();
-    let visitor = Visitor { peer, entrance, gate };
-    match tls {
+    let visitor = Visitor { peer, entrance, gate, pool };
+    if visitor.entrance.door != Door::Gateway {
+        return greet(stream, visitor).await;
+    }
+    // Most connections say nothing of the kind, and should not pay for those that do.
+    if visitor.is_announced() {
+        Box::pin(announced(stream, visitor)).await;
+    } else if let Some(_stay) = visitor.gate.arrivals.admit(peer.ip()).await {
+        greet(stream, visitor).await;
+    }
+}
+
+/// A connection that begins by saying for whom it is.
+async fn announced(stream: TcpStream, mut visitor: Visitor) {
+    let (client, stream) = match proxy_protocol::read(stream).await {
+        Ok(read) => read,
+        Err(error) => {
+            tracing::debug!(peer = %visitor.peer, %error, "no header of the PROXY protocol");
+            return;
+        }
+    };
+    visitor.peer = client.unwrap_or(visitor.peer);
+    if let Some(_stay) = visitor.gate.arrivals.admit(visitor.peer.ip()).await {
+        greet(stream, visitor).await;
+    }
+}
+
+impl Visitor {
+    /// Whether the connection has to begin by saying for whom it is.
+    fn is_announced(&self) -> bool {
+        self.gate.limiter.with_policy(|policy| {
+            proxy_protocol::is_expected(self.peer.ip(), &policy.settings().client_ip)
+        })
+    }
+}
+
+/// TLS, if the door has it, and then what the door speaks.
+async fn greet<S>(stream: S, visitor: Visitor)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let peer = visitor.peer;
+    match visitor.entrance.tls() {
         None => speak(stream, visitor).await,
         Some(config) => {
             let handshake = TlsAcceptor::from(config).accept(stream);
@@ -52,5 +95,7 @@ where
         Door::Admin => Box::pin(admin::serve(stream, visitor)).await,
         Door::Grpc => Box::pin(grpc::serve(stream, visitor)).await,
         Door::Resp => Box::pin(resp::serve(stream, visitor)).await,
+        Door::Gateway => Box::pin(gateway::serve(stream, visitor)).await,
+        Door::Echo => Box::pin(echo::serve(stream)).await,
     }
 }

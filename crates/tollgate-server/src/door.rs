@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use rustls::ServerConfig;
-use tollgate::{Listen, Listener};
+use tollgate::{Listener, Settings};
 
 use crate::bounds::SECRET_FILE_BYTES_MAX;
 use crate::policy_file::{beside, text_of};
@@ -26,6 +26,10 @@ pub enum Door {
     Admin,
     /// The Redis protocol.
     Resp,
+    /// The reverse proxy.
+    Gateway,
+    /// What the reverse proxy of the built-in policy stands in front of.
+    Echo,
 }
 
 impl Door {
@@ -36,6 +40,8 @@ impl Door {
             Self::Grpc => "grpc",
             Self::Admin => "admin",
             Self::Resp => "resp",
+            Self::Gateway => "gateway",
+            Self::Echo => "echo",
         }
     }
 
@@ -44,7 +50,8 @@ impl Door {
         match self {
             Self::Http | Self::Admin => &[b"http/1.1"],
             Self::Grpc => &[b"h2"],
-            Self::Resp => &[],
+            Self::Gateway => &[b"h2", b"http/1.1"],
+            Self::Resp | Self::Echo => &[],
         }
     }
 }
@@ -56,17 +63,23 @@ impl fmt::Display for Door {
 }
 
 /// The doors that a policy opens, and where. Without a `listen` section those that every server
-/// has, on loopback.
-pub(crate) fn opened_by(listen: &Listen) -> Vec<(Door, Listener)> {
+/// has, on loopback. A gateway needs something to stand in front of.
+pub(crate) fn opened_by(settings: &Settings) -> Vec<(Door, Listener)> {
+    let listen = &settings.listen;
+    let has_upstream = !settings.upstream.is_empty();
     if !listen.is_written {
         let loopback = |port| Listener::at(SocketAddr::from(([127, 0, 0, 1], port)));
-        return vec![
+        let mut opened = vec![
             (Door::Http, loopback(8080)),
             (Door::Grpc, loopback(8081)),
             (Door::Admin, loopback(8082)),
         ];
+        opened.extend(has_upstream.then(|| (Door::Gateway, loopback(8000))));
+        return opened;
     }
+    let gateway = listen.gateway.clone().filter(|_| has_upstream);
     let written = [
+        (Door::Gateway, &gateway),
         (Door::Http, &listen.http),
         (Door::Grpc, &listen.grpc),
         (Door::Admin, &listen.admin),

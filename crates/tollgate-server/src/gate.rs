@@ -1,11 +1,16 @@
 //! What all doors share.
 
 use std::hash::{BuildHasher, Hash, RandomState};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
+use arc_swap::ArcSwapOption;
+use rustls::ClientConfig;
 use tokio::sync::{mpsc, oneshot};
 use tollgate::Limiter;
+use tollgate::http::TollgateLayer;
 
+use crate::gateway::{Arrivals, Targets};
 use crate::http1::Bodies;
 use crate::leases::Leases;
 use crate::reload;
@@ -16,7 +21,13 @@ use crate::stage::Stages;
 /// What every door asks.
 #[derive(Debug)]
 pub(crate) struct Gate {
-    pub(crate) limiter: Limiter,
+    pub(crate) limiter: Arc<Limiter>,
+    /// What the gateway puts around every request: one, so that all share what is held.
+    pub(crate) layer: TollgateLayer,
+    pub(crate) arrivals: Arrivals,
+    pub(crate) targets: Targets,
+    /// Who is trusted to vouch for the servers behind the gateway, if any are spoken to over TLS.
+    pub(crate) upstream_tls: ArcSwapOption<ClientConfig>,
     pub(crate) leases: Leases,
     pub(crate) reservations: Reservations,
     pub(crate) stages: Stages,
@@ -26,13 +37,20 @@ pub(crate) struct Gate {
     reloads: mpsc::Sender<reload::Request>,
     /// Spreads waits: no two clients are told the same one.
     spread: RandomState,
+    numbers: AtomicU64,
 }
 
 impl Gate {
     /// A gate, and where requests to load its policy anew come out.
     pub(crate) fn new(limiter: Limiter) -> (Self, mpsc::Receiver<reload::Request>) {
         let (reloads, requests) = mpsc::channel(1);
+        let limiter = Arc::new(limiter);
+        let max_held = limiter.with_policy(|policy| policy.settings().gateway.max_held);
         let gate = Self {
+            layer: TollgateLayer::new(Arc::clone(&limiter)).max_held(max_held as usize),
+            arrivals: Arrivals::new(Arc::clone(&limiter)),
+            targets: Targets::default(),
+            upstream_tls: ArcSwapOption::empty(),
             limiter,
             leases: Leases::new(),
             reservations: Reservations::new(),
@@ -42,6 +60,7 @@ impl Gate {
             bodies: Bodies::default(),
             reloads,
             spread: RandomState::new(),
+            numbers: AtomicU64::new(0),
         };
         (gate, requests)
     }
@@ -49,6 +68,11 @@ impl Gate {
     /// A number that belongs to `client` as long as this process lives.
     pub(crate) fn spread(&self, client: impl Hash) -> u64 {
         self.spread.hash_one(client)
+    }
+
+    /// A number that nobody else has, in this process or, most probably, in another.
+    pub(crate) fn number(&self) -> u64 {
+        self.spread.hash_one(self.numbers.fetch_add(1, Ordering::Relaxed))
     }
 
     /// Has the policy loaded anew, and waits for what comes of it.

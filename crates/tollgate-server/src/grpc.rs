@@ -60,7 +60,7 @@ pub(crate) async fn serve<S>(stream: S, visitor: Visitor)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let Visitor { peer, entrance, gate } = visitor;
+    let Visitor { peer, entrance, gate, .. } = visitor;
     let Ok(Ok(stream)) = timeout(PREFACE_WAIT_MAX, preface::read(stream)).await else {
         tracing::debug!(%peer, "not HTTP/2");
         return;
@@ -249,8 +249,10 @@ mod tests {
         let gate = Gate::new(Limiter::from_yaml("limits: []").expect("a policy")).0;
         let (entrance, gate) = (Arc::new(entrance.expect("no files")), Arc::new(gate));
         let (client, ours) = duplex(1 << 16);
-        let serving =
-            tokio::spawn(serve(ours, Visitor { peer, entrance, gate: Arc::clone(&gate) }));
+        let serving = tokio::spawn(serve(
+            ours,
+            Visitor { peer, entrance, gate: Arc::clone(&gate), pool: Arc::default() },
+        ));
         (client, gate, serving)
     }
 

@@ -230,7 +230,7 @@ mod tests {
         let gate = Gate::new(Limiter::from_yaml("limits: []").expect("a policy")).0;
         let (entrance, gate) = (Arc::new(entrance.expect("no files")), Arc::new(gate));
         let (client, ours) = duplex(room);
-        let visitor = Visitor { peer, entrance, gate };
+        let visitor = Visitor { peer, entrance, gate, pool: Arc::default() };
         (client, tokio::spawn(crate::http::serve(ours, visitor)))
     }
 

@@ -65,6 +65,9 @@ pub(crate) fn read_noting(path: &Path, look: &mut Look) -> Result<Loaded, NoPoli
     };
     let name = path.display().to_string();
     let policy = Policy::parse(&name, &text, &mut read).map_err(NoPolicy::Mistakes)?;
+    if let Some(file) = &policy.settings().gateway.ca {
+        look.note(&beside(path, file));
+    }
     let descriptors = match &policy.settings().descriptors {
         Some(settings) => read_descriptors(path, settings, look)?,
         None => Descriptors::default(),

@@ -8,13 +8,14 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::spawn_blocking;
 use tokio::time::{MissedTickBehavior, interval};
 use tollgate::envoy::Descriptors;
-use tollgate::{Limiter, Policy, Settings};
+use tollgate::{Policy, Settings};
 
 use crate::bounds::LOOK_EVERY;
 use crate::door::{Entrance, Lock};
 use crate::gate::Gate;
 use crate::policy_file::{self, Loaded};
 use crate::server::Source;
+use crate::tls;
 use crate::watched::Look;
 
 /// What came of an attempt to load the policy anew: nothing, or every mistake.
@@ -80,7 +81,7 @@ impl Reloader {
         let reloaded = apart(move || {
             let mut read = Look::default();
             note_locks(&entrances, &mut read);
-            let outcome = reload(&source, &entrances, &gate.limiter, &at_start, &mut read);
+            let outcome = reload(&source, &entrances, &gate, &at_start, &mut read);
             (outcome, read)
         });
         let Some((outcome, read)) = reloaded.await else {
@@ -105,7 +106,7 @@ async fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> 
 fn reload(
     source: &Source,
     entrances: &[Arc<Entrance>],
-    limiter: &Limiter,
+    gate: &Gate,
     at_start: &Settings,
     read: &mut Look,
 ) -> Outcome {
@@ -118,13 +119,23 @@ fn reload(
     let mut wrong: Vec<String> = Vec::new();
     wrong.extend(loaded.iter().filter_map(|it| it.as_ref().err()).map(ToString::to_string));
     wrong.extend(locks.iter().filter_map(|it| it.as_ref().err().cloned()));
+    let upstream_tls = match (source, &loaded) {
+        (Source::File(path), Some(Ok(Loaded { policy, .. }))) => {
+            let upstream_tls = tls::for_upstreams(policy.settings(), path);
+            upstream_tls.map_err(|sentence| wrong.push(sentence)).ok()
+        }
+        _ => None,
+    };
     if !wrong.is_empty() {
         return Err(wrong.join("\n"));
     }
     if let Some(Ok(Loaded { policy, descriptors })) = loaded {
         warn(&policy, &descriptors);
         warn_of_changes(at_start, policy.settings());
-        limiter.replace_all(policy, descriptors).map_err(|error| error.to_string())?;
+        gate.limiter.replace_all(policy, descriptors).map_err(|error| error.to_string())?;
+    }
+    if let Some(upstream_tls) = upstream_tls {
+        gate.upstream_tls.store(upstream_tls);
     }
     for (entrance, lock) in entrances.iter().zip(locks.into_iter().flatten()) {
         entrance.change_lock(lock);
@@ -140,9 +151,11 @@ pub(crate) fn warn(policy: &Policy, descriptors: &Descriptors) {
 }
 
 fn warn_of_changes(at_start: &Settings, now: &Settings) {
-    for (name, is_other) in
-        [("listen", at_start.listen != now.listen), ("store", at_start.store != now.store)]
-    {
+    for (name, is_other) in [
+        ("listen", at_start.listen != now.listen),
+        ("store", at_start.store != now.store),
+        ("max_held", at_start.gateway.max_held != now.gateway.max_held),
+    ] {
         if is_other {
             tracing::warn!("`{name}` is read at the start only; restart for it to change");
         }

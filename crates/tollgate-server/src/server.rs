@@ -16,7 +16,7 @@ use tokio::time::sleep;
 use tollgate::envoy::Descriptors;
 use tollgate::redis::RedisStore;
 use tollgate::snapshot::{Keeper, Restored};
-use tollgate::{Clock, Limiter, MemoryStore, Policy, Store, StoreSettings};
+use tollgate::{Clock, Limiter, Listener, MemoryStore, Policy, Store, StoreSettings};
 
 use crate::bounds::{ACCEPT_PAUSE, BACKLOG_MAX, UNREADY_BEFORE_DRAIN};
 use crate::door::{self, Door, Entrance};
@@ -25,6 +25,7 @@ use crate::overrides;
 use crate::policy_file::{self, Loaded, beside};
 use crate::reload::{self, Reloader};
 use crate::stage::Stage;
+use crate::tls;
 use crate::watched::Look;
 use crate::workers::Workers;
 
@@ -63,21 +64,32 @@ impl Server {
     /// Loads the policy and opens the doors it names.
     pub fn bind(source: Source) -> Result<Self, StartError> {
         let mut read = Look::default();
+        let mut open = Vec::new();
         let (path, Loaded { policy, descriptors }) = match &source {
-            Source::Quickstart => (PathBuf::new(), quickstart()),
+            Source::Quickstart => {
+                let loopback = Listener::at(SocketAddr::from(([127, 0, 0, 1], 0)));
+                let echo = open_door(Door::Echo, &loopback, Path::new(""))?;
+                let loaded = quickstart(echo.address);
+                open.push(echo);
+                (PathBuf::new(), loaded)
+            }
             Source::File(path) => {
                 let loaded = policy_file::read_noting(path, &mut read);
                 (path.clone(), loaded.map_err(|error| StartError::new(&error))?)
             }
         };
         reload::warn(&policy, &descriptors);
-        let open = open_doors(&policy, &path)?;
+        for (door, listener) in door::opened_by(policy.settings()) {
+            open.push(open_door(door, &listener, &path)?);
+        }
+        let upstream_tls = tls::for_upstreams(policy.settings(), &path).map_err(StartError)?;
         let (store, keeper) = store(&policy, &path)?;
         let settings = policy.settings().descriptors.clone().unwrap_or_default();
         let too_many = |error: tollgate::TooManyLimits| StartError::new(&error);
         let limiter = Limiter::new(policy, store).map_err(too_many)?;
         limiter.replace_descriptors(descriptors, &settings).map_err(too_many)?;
         let (gate, requests) = Gate::new(limiter);
+        gate.upstream_tls.store(upstream_tls);
         let gate = Arc::new(gate);
         let entrances = open.iter().map(|open| Arc::clone(&open.entrance)).collect();
         let reloader = Reloader::new(source, read, entrances, requests, Arc::clone(&gate));
@@ -231,27 +243,22 @@ async fn signalled(gate: &Arc<Gate>) -> io::Result<()> {
     }
 }
 
-fn quickstart() -> Loaded {
+/// The built-in policy, in front of a server of our own.
+fn quickstart(upstream: SocketAddr) -> Loaded {
+    let text = QUICKSTART.replace("127.0.0.1:3000", &upstream.to_string());
     let no_files = |_: &str| Err("the built-in policy names none".to_owned());
-    let policy = Policy::parse("quickstart", QUICKSTART, &mut { no_files });
+    let policy = Policy::parse("quickstart", &text, &mut { no_files });
     let policy = policy.expect("the built-in policy is tested");
     Loaded { policy, descriptors: Descriptors::default() }
 }
 
-fn open_doors(policy: &Policy, path: &Path) -> Result<Vec<Open>, StartError> {
-    if let Some(gateway) = &policy.settings().listen.gateway {
-        tracing::warn!("there is no gateway yet: {} stays closed", gateway.address);
-    }
-    let open = |(door, listener): (Door, tollgate::Listener)| {
-        let entrance = Entrance::new(door, &listener, path).map_err(StartError)?;
-        let cannot = |error| {
-            StartError(format!("cannot open the {door} door at {}: {error}", listener.address))
-        };
-        let socket = TcpListener::bind(listener.address).map_err(cannot)?;
-        let address = socket.local_addr().map_err(cannot)?;
-        Ok(Open { entrance: Arc::new(entrance), listener: socket, address })
-    };
-    door::opened_by(&policy.settings().listen).into_iter().map(open).collect()
+fn open_door(door: Door, listener: &Listener, path: &Path) -> Result<Open, StartError> {
+    let entrance = Entrance::new(door, listener, path).map_err(StartError)?;
+    let cannot =
+        |error| StartError(format!("cannot open the {door} door at {}: {error}", listener.address));
+    let socket = TcpListener::bind(listener.address).map_err(cannot)?;
+    let address = socket.local_addr().map_err(cannot)?;
+    Ok(Open { entrance: Arc::new(entrance), listener: socket, address })
 }
 
 /// Where states are kept, and who saves them, if anybody does.

@@ -3,15 +3,15 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustls::RootCertStore;
-use rustls::ServerConfig;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use tollgate::{Route, Scheme, Settings};
 
 use crate::bounds::SECRET_FILE_BYTES_MAX;
-use crate::policy_file::text_of;
+use crate::policy_file::{beside, text_of};
 
 /// The files of one listener.
 #[derive(Clone, Debug)]
@@ -55,6 +55,42 @@ impl Files {
     pub(crate) fn paths(&self) -> impl Iterator<Item = &PathBuf> {
         [&self.cert, &self.key].into_iter().chain(&self.client_ca)
     }
+}
+
+/// What the gateway needs to speak TLS to servers, if any of them wants it. An error is a sentence.
+pub(crate) fn for_upstreams(
+    settings: &Settings,
+    policy: &Path,
+) -> Result<Option<Arc<ClientConfig>>, String> {
+    let mut targets = settings.upstream.iter().flat_map(Route::targets);
+    if !targets.any(|target| target.scheme() == Scheme::Https) {
+        return Ok(None);
+    }
+    let mut roots = RootCertStore::empty();
+    match &settings.gateway.ca {
+        Some(file) => {
+            let file = beside(policy, file);
+            for certificate in certificates(&file)? {
+                roots.add(certificate).map_err(|error| told(&file, &error))?;
+            }
+        }
+        None => {
+            let found = rustls_native_certs::load_native_certs();
+            roots.add_parsable_certificates(found.certs);
+            if roots.is_empty() {
+                return Err("the system trusts nobody to vouch for servers behind https; install \
+                            its CA certificates, or name a file as `ca` under `gateway`"
+                    .to_owned());
+            }
+        }
+    }
+    let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .expect("ring knows the default versions")
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(Some(Arc::new(config)))
 }
 
 fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {

@@ -15,12 +15,14 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::runtime;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{Duration, interval, timeout};
 
 use crate::bounds::{CONNECTIONS_FOR_ADMIN, CONNECTIONS_MAX, DRAIN_MAX, FILES_FOR_US};
 use crate::connection;
 use crate::door::{Door, Entrance};
 use crate::gate::Gate;
+use crate::gateway::Pool;
+use crate::gateway::bounds::IDLE_LOOK;
 
 /// The threads, and how to reach them. When this is dropped no more connections come.
 pub(crate) struct Workers {
@@ -114,15 +116,22 @@ fn connections_max() -> usize {
 
 async fn work(mut arrivals: UnboundedReceiver<Arrival>, gate: &Arc<Gate>) {
     let mut connections = JoinSet::new();
+    let pool = Arc::<Pool>::default();
+    let mut sweeps = interval(IDLE_LOOK);
     loop {
         tokio::select! {
             arrival = arrivals.recv() => match arrival {
                 Some(arrival) => {
-                    connections.spawn(connection::serve(arrival, Arc::clone(gate)));
+                    let (gate, pool) = (Arc::clone(gate), Arc::clone(&pool));
+                    connections.spawn(connection::serve(arrival, gate, pool));
                 }
                 None => break,
             },
             Some(ended) = connections.join_next() => report(ended),
+            _ = sweeps.tick() => {
+                let idle = gate.limiter.with_policy(|it| it.settings().gateway.idle_timeout);
+                pool.sweep(idle.map(|idle| Duration::from_micros(idle.as_micros())));
+            }
         }
     }
     let rest = async {

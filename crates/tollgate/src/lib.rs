@@ -59,7 +59,7 @@ pub use tollgate_core::{
 pub use tollgate_policy::{
     Change, Cidr, ClientIp, EncodedSlash, End, ForwardedIn, Gateway, HeaderGeneration, Layer,
     Likeness, Listen, Listener, Missing, Mistake, Mistakes, Mode, OnDenied, OnExhausted,
-    OnStoreFailure, Paths, Policy, Request, Route, Rule, Settings, Settle, Source,
+    OnStoreFailure, Paths, Policy, Request, Route, Rule, Scheme, Settings, Settle, Source,
     Store as StoreSettings, Target, Warning,
 };
 pub use tollgate_store::{

@@ -16,13 +16,14 @@ use crate::yaml::{Kind, Node, Scalar};
 
 pub(super) const ROUTE_FIELDS: [&str; 2] = ["when", "to"];
 pub(super) const ROUTE_WHEN_FIELDS: [&str; 2] = ["host", "path"];
-pub(super) const GATEWAY_FIELDS: [&str; 6] = [
+pub(super) const GATEWAY_FIELDS: [&str; 7] = [
     "connect_timeout",
     "headers_timeout",
     "idle_timeout",
     "total_timeout",
     "max_held",
     "request_id",
+    "ca",
 ];
 
 const OWNER: &str = "gateway";
@@ -208,6 +209,7 @@ impl Decoder<'_, '_, '_> {
             let name = self.header_name(node, OWNER, "X-Request-Id");
             gateway.request_id = name.map(|name| name.to_ascii_lowercase());
         }
+        gateway.ca = fields.get("ca").and_then(|node| self.file(node, OWNER, "ca"));
         gateway
     }
 
@@ -251,8 +253,9 @@ impl Decoder<'_, '_, '_> {
 
     /// What is said of the gateway means nothing unless it is open and has something behind it.
     pub(super) fn check_gateway(&mut self, fields: &Fields<'_>, listen: &Listen) {
-        let is_open = listen.gateway.is_some();
-        if is_open && !fields.has("upstream") {
+        let is_open_unasked = !listen.is_written && fields.has("upstream");
+        let is_open = listen.gateway.is_some() || is_open_unasked;
+        if listen.gateway.is_some() && !fields.has("upstream") {
             let sentence = "listen.gateway stays closed, because there is no upstream to send to";
             self.warning(fields.span("listen"), WarningCode::GatewayIdle, sentence);
         }

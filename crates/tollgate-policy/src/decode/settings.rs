@@ -195,7 +195,7 @@ impl Decoder<'_, '_, '_> {
     }
 
     /// The name of a file.
-    fn file(&mut self, node: &Node, owner: &str, field: &str) -> Option<String> {
+    pub(super) fn file(&mut self, node: &Node, owner: &str, field: &str) -> Option<String> {
         let text = self.text(node, owner, field)?;
         if text.is_empty() {
             self.mistake(node.span, owner, format!("{field} names no file"));

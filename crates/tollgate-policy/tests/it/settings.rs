@@ -217,4 +217,5 @@ fn every_field_of_the_gateway_means_what_it_says() {
     assert_eq!(policy(words).settings().gateway, Gateway::default());
     let off = policy("gateway: { request_id: off }\nlimits: []");
     assert_eq!(off.settings().gateway.request_id, None);
+    assert_eq!(settings("upstream-alone").gateway.ca.as_deref(), Some("ca.pem"));
 }

@@ -1,7 +1,7 @@
 //! Where requests are sent.
 
-use tollgate_policy::Policy;
 use tollgate_policy::bounds::{HOST_BYTES_MAX, ROUTE_PATTERNS_MAX, ROUTES_MAX, TARGETS_MAX};
+use tollgate_policy::{Policy, Scheme};
 
 use crate::policy;
 
@@ -31,15 +31,16 @@ fn a_url_or_a_list_of_them_is_one_route_for_everything() {
 
 #[test]
 fn a_server_has_a_scheme_a_host_and_a_port() {
-    let check = |url: &str, is_tls: bool, host: &str, port: u16| {
+    let check = |url: &str, scheme: Scheme, host: &str, port: u16| {
         let policy = behind(&format!("\"{url}\""));
         let target = &policy.route("", "/").unwrap().targets()[0];
-        assert_eq!((target.is_tls(), target.host(), target.port()), (is_tls, host, port), "{url}");
+        assert_eq!((target.scheme(), target.host(), target.port()), (scheme, host, port), "{url}");
     };
-    check("http://127.0.0.1:3000", false, "127.0.0.1", 3000);
-    check("http://Upstream.Internal", false, "upstream.internal", 80);
-    check("https://upstream.internal/", true, "upstream.internal", 443);
-    check("https://[2001:DB8:0::1]:8443", true, "2001:db8::1", 8443);
+    check("http://127.0.0.1:3000", Scheme::Http, "127.0.0.1", 3000);
+    check("http://Upstream.Internal", Scheme::Http, "upstream.internal", 80);
+    check("https://upstream.internal/", Scheme::Https, "upstream.internal", 443);
+    check("https://[2001:DB8:0::1]:8443", Scheme::Https, "2001:db8::1", 8443);
+    check("h2c://127.0.0.1:50051", Scheme::H2c, "127.0.0.1", 50051);
     let ipv6 = behind("\"http://[::1]\"");
     assert_eq!(sent(&ipv6, "h", "/"), "0 http://[::1]:80");
 }

@@ -1,0 +1,263 @@
+//! The reverse proxy: the layer that Rust services have, around servers of any kind.
+//!
+//! One client's connection is served here: HTTP/1.1 or HTTP/2, whichever it begins to speak. Each
+//! request is brought into the form in which it is judged and passed on, goes through the
+//! [layer](tollgate::http::TollgateLayer), and from there to a server ([`proxy`]).
+
+mod activity;
+mod arrivals;
+mod body;
+pub(crate) mod bounds;
+mod dial;
+pub(crate) mod echo;
+mod fields;
+mod outgoing;
+mod pool;
+mod proxy;
+pub(crate) mod proxy_protocol;
+mod targets;
+mod upgrade;
+
+use std::borrow::Cow;
+use std::convert::Infallible;
+use std::future::pending;
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::{CONNECTION, HeaderName, HeaderValue};
+use http::uri::{PathAndQuery, Uri};
+use http::{Request, Response, StatusCode, Version};
+use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
+use tokio::time::{Duration, sleep, timeout, timeout_at};
+use tollgate::http::layer::Tollgate;
+use tollgate::http::path;
+use tollgate::{Gateway, Settings};
+use tower_layer::Layer;
+use tower_service::Service;
+
+use crate::bounds::HEAD_BYTES_MAX;
+use crate::connection::Visitor;
+use crate::moment::moment;
+use crate::prefixed::Prefixed;
+use activity::{Activity, Cut, UnderWay, Watch, Watched, duration};
+use bounds::{CONNECTION_WINDOW, SEND_BUFFER_MAX, STREAM_WINDOW, STREAMS_MAX};
+use outgoing::Outgoing;
+use proxy::{Link, Proxy};
+
+pub(crate) use arrivals::Arrivals;
+pub(crate) use pool::Pool;
+pub(crate) use targets::Targets;
+
+/// The first bytes of HTTP/2.
+const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// Serves one connection.
+pub(crate) async fn serve<S>(stream: S, visitor: Visitor)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let settings = visitor.gate.limiter.with_policy(|policy| policy.settings().gateway.clone());
+    let peer = visitor.peer.ip();
+    let begun = timeout(duration(settings.headers_timeout), begin(stream)).await;
+    let Ok(Ok((is_http2, stream))) = begun else {
+        tracing::debug!(%peer, "no request came in time");
+        return;
+    };
+    let activity = Arc::default();
+    let stream = TokioIo::new(Watched::new(stream, &activity));
+    let watch = Watch::new(&activity, &settings, !is_http2);
+    let link = Arc::new(Link::new(visitor));
+    let layer = link.visitor.gate.layer.clone().peer(move |_| Some(peer));
+    let limited = layer.layer(Proxy::new(Arc::clone(&link)));
+    let desk = Desk { link: Arc::clone(&link), activity: Arc::clone(&activity), limited };
+    let service = service_fn(move |request| desk.answer(request));
+    if is_http2 {
+        let connection = http2::Builder::new(TokioExecutor::new())
+            .max_concurrent_streams(STREAMS_MAX)
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .max_send_buf_size(SEND_BUFFER_MAX)
+            .max_header_list_size(HEAD_BYTES_MAX as u32)
+            .serve_connection(stream, service);
+        drive(connection, http2::Connection::graceful_shutdown, &link.visitor, watch).await;
+        return;
+    }
+    let connection = http1::Builder::new()
+        .max_buf_size(HEAD_BYTES_MAX)
+        .serve_connection(stream, service)
+        .with_upgrades();
+    let wind_up = http1::UpgradeableConnection::graceful_shutdown;
+    drive(connection, wind_up, &link.visitor, watch).await;
+    if let Some(tunnel) = link.take_tunnel() {
+        let watch = Watch::new(&activity, &settings, false);
+        tokio::select! {
+            () = tunnel.run() => {}
+            () = idle(watch) => tracing::debug!(%peer, "nothing happens in a tunnel"),
+        }
+    }
+}
+
+/// Looks at how a connection begins: whether it speaks HTTP/2.
+async fn begin<S: AsyncRead + Unpin>(mut stream: S) -> io::Result<(bool, Prefixed<S>)> {
+    let mut seen = [0; PREFACE.len()];
+    let mut length = 0;
+    while length < seen.len() && PREFACE.starts_with(&seen[..length]) {
+        let read = stream.read(&mut seen[length..]).await?;
+        length += read;
+        if read == 0 {
+            break;
+        }
+    }
+    let is_http2 = seen == *PREFACE;
+    Ok((is_http2, Prefixed::new(Bytes::copy_from_slice(&seen[..length]), stream)))
+}
+
+/// Goes on with a connection until either side has had enough.
+async fn drive<C>(connection: C, wind_up: fn(Pin<&mut C>), visitor: &Visitor, mut watch: Watch)
+where
+    C: Future<Output = hyper::Result<()>>,
+{
+    let mut connection = pin!(connection);
+    let mut drain = visitor.gate.stages.watch();
+    let mut is_ending = false;
+    let mut tick = pin!(pause(watch.pause()));
+    let peer = visitor.peer;
+    loop {
+        tokio::select! {
+            ended = connection.as_mut() => {
+                if let Err(error) = ended {
+                    tracing::debug!(%peer, %error, "a connection ended badly");
+                }
+                return;
+            }
+            () = drain.started(), if !is_ending => {
+                is_ending = true;
+                wind_up(connection.as_mut());
+            }
+            () = tick.as_mut() => {
+                match watch.look() {
+                    None => {}
+                    Some(Cut::Idle) if !is_ending => {
+                        is_ending = true;
+                        wind_up(connection.as_mut());
+                    }
+                    Some(cut) => {
+                        tracing::debug!(%peer, ?cut, "a connection was cut");
+                        return;
+                    }
+                }
+                tick.set(pause(watch.pause()));
+            }
+        }
+    }
+}
+
+/// Returns so much later; never, if that is not said.
+async fn pause(length: Option<Duration>) {
+    match length {
+        Some(length) => sleep(length).await,
+        None => pending().await,
+    }
+}
+
+/// Returns when nothing has happened for too long.
+async fn idle(mut watch: Watch) {
+    while watch.look().is_none() {
+        pause(watch.pause()).await;
+    }
+}
+
+/// Where the requests of one connection come in.
+struct Desk {
+    link: Arc<Link>,
+    activity: Arc<Activity>,
+    limited: Tollgate<Proxy>,
+}
+
+impl Desk {
+    fn answer(
+        &self,
+        mut request: Request<Incoming>,
+    ) -> impl Future<Output = Result<Response<Outgoing>, Infallible>> + use<> {
+        let (under_way, number) = UnderWay::begin(&self.activity);
+        let gate = &self.link.visitor.gate;
+        let is_last = request.version() < Version::HTTP_2 && !gate.stages.is_ready();
+        let (id, deadline) = gate.limiter.with_policy(|policy| {
+            let settings = policy.settings();
+            tidy(&mut request, settings);
+            let total = settings.gateway.total_timeout;
+            let deadline = total.map(|total| moment() + duration(total));
+            (self.link.name(&mut request, &settings.gateway, number), deadline)
+        });
+        let answering = self.limited.clone().call(request);
+        async move {
+            let answered = match deadline {
+                None => Ok(answering.await),
+                Some(deadline) => timeout_at(deadline, answering).await,
+            };
+            let mut response = match answered {
+                Ok(Ok(response)) => {
+                    response.map(|body| Outgoing::new(Some(body), under_way, deadline))
+                }
+                Err(_) => {
+                    let mut late = Response::new(Outgoing::new(None, under_way, None));
+                    *late.status_mut() = StatusCode::GATEWAY_TIMEOUT;
+                    late
+                }
+            };
+            if let Some((name, id)) = id {
+                response.headers_mut().insert(name, id);
+            }
+            if is_last && response.status() != StatusCode::SWITCHING_PROTOCOLS {
+                // Whoever is told so before we close does not send into a closed connection.
+                response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            }
+            Ok(response)
+        }
+    }
+}
+
+impl Link {
+    /// Makes sure that a request has an id, which its response has too.
+    fn name(
+        &self,
+        request: &mut Request<Incoming>,
+        settings: &Gateway,
+        number: u64,
+    ) -> Option<(HeaderName, HeaderValue)> {
+        let name: HeaderName = settings.request_id.as_deref()?.parse().ok()?;
+        let id = match fields::request_id(request.headers(), &name) {
+            Some(id) => id.clone(),
+            None => {
+                let id = format!("{:016x}{number:016x}", self.id);
+                let id = HeaderValue::try_from(id).expect("digits may be in a value");
+                request.headers_mut().insert(name.clone(), id.clone());
+                id
+            }
+        };
+        Some((name, id))
+    }
+}
+
+/// Brings the path of a request into the form in which it is passed on. One that has none is left for
+/// the layer to refuse.
+fn tidy(request: &mut Request<Incoming>, settings: &Settings) {
+    let uri = request.uri();
+    let Ok(Cow::Owned(tidy)) = path::tidy(uri.path(), &settings.paths) else { return };
+    let with_query = match uri.query() {
+        Some(query) => format!("{tidy}?{query}"),
+        None => tidy,
+    };
+    let mut parts = uri.clone().into_parts();
+    let Ok(path) = PathAndQuery::try_from(with_query) else { return };
+    parts.path_and_query = Some(path);
+    if let Ok(uri) = Uri::from_parts(parts) {
+        *request.uri_mut() = uri;
+    }
+}

@@ -1,0 +1,277 @@
+//! What goes on on a client's connection, and how long it may go on so.
+//!
+//! Timers cost more than most of what a request needs. So nothing is timed by itself: whatever moves
+//! leaves a mark, and now and then somebody looks which marks are new. Whoever is too slow is found
+//! between one and two of its times.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Duration, Instant};
+use tollgate::{Gateway, Micros};
+
+use crate::moment::moment;
+
+/// Marks of one connection.
+#[derive(Debug, Default)]
+pub(super) struct Activity {
+    /// Bytes that came and went.
+    moved: AtomicU64,
+    /// Requests whose head has come.
+    begun: AtomicU64,
+    /// Those of them whose response has not begun. How long they may take is not for us to say.
+    waiting: AtomicUsize,
+    /// Those whose response has not ended.
+    under_way: AtomicUsize,
+}
+
+impl Activity {
+    fn move_on(&self, bytes: usize) {
+        self.moved.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+}
+
+/// A request whose response has not ended.
+#[derive(Debug)]
+pub(super) struct UnderWay {
+    activity: Arc<Activity>,
+    is_answered: bool,
+}
+
+impl UnderWay {
+    /// A request has come; it is the so-and-so-manieth.
+    pub(super) fn begin(activity: &Arc<Activity>) -> (Self, u64) {
+        activity.waiting.fetch_add(1, Ordering::Relaxed);
+        activity.under_way.fetch_add(1, Ordering::Relaxed);
+        let number = activity.begun.fetch_add(1, Ordering::Relaxed);
+        (Self { activity: Arc::clone(activity), is_answered: false }, number)
+    }
+
+    /// Its response has begun.
+    pub(super) fn answered(&mut self) {
+        if !self.is_answered {
+            self.is_answered = true;
+            self.activity.waiting.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.answered();
+        self.activity.under_way.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Why a connection is closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cut {
+    /// The head of a request takes too long.
+    SlowHead,
+    /// Nothing happens.
+    Idle,
+}
+
+/// Looks at marks.
+#[derive(Debug)]
+pub(super) struct Watch {
+    activity: Arc<Activity>,
+    /// How long a head may take. Of HTTP/2 that cannot be seen: what comes may be about anything.
+    head: Option<Duration>,
+    idle: Option<Duration>,
+    seen: Seen,
+    quiet_since: Instant,
+    /// Bytes came before the last look, of a request that is not here yet.
+    has_begun: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Seen {
+    moved: u64,
+    begun: u64,
+}
+
+impl Watch {
+    pub(super) fn new(activity: &Arc<Activity>, settings: &Gateway, has_heads: bool) -> Self {
+        Self {
+            activity: Arc::clone(activity),
+            head: has_heads.then(|| duration(settings.headers_timeout)),
+            idle: settings.idle_timeout.map(duration),
+            seen: Seen::default(),
+            quiet_since: moment(),
+            has_begun: false,
+        }
+    }
+
+    /// How long until the next look; for ever if there is nothing to look for.
+    pub(super) fn pause(&self) -> Option<Duration> {
+        match (self.head, self.idle) {
+            (Some(head), Some(idle)) => Some(head.min(idle)),
+            (head, idle) => head.or(idle),
+        }
+    }
+
+    /// Looks; tells whether the connection has to end.
+    pub(super) fn look(&mut self) -> Option<Cut> {
+        let now = moment();
+        let Activity { moved, begun, waiting, under_way } = &*self.activity;
+        let (moved, begun) = (moved.load(Ordering::Relaxed), begun.load(Ordering::Relaxed));
+        let (has_moved, has_asked) = (moved != self.seen.moved, begun != self.seen.begun);
+        self.seen = Seen { moved, begun };
+        if has_moved || has_asked || waiting.load(Ordering::Relaxed) > 0 {
+            self.quiet_since = now;
+        } else if self.idle.is_some_and(|most| now - self.quiet_since >= most) {
+            return Some(Cut::Idle);
+        }
+        let is_between = !has_asked && under_way.load(Ordering::Relaxed) == 0;
+        let has_begun = is_between && has_moved;
+        if self.head.is_some() && is_between && self.has_begun {
+            return Some(Cut::SlowHead);
+        }
+        self.has_begun = has_begun;
+        None
+    }
+}
+
+pub(super) fn duration(time: Micros) -> Duration {
+    Duration::from_micros(time.as_micros())
+}
+
+/// A stream whose bytes leave marks.
+pub(super) struct Watched<S> {
+    stream: S,
+    activity: Arc<Activity>,
+}
+
+impl<S> Watched<S> {
+    pub(super) fn new(stream: S, activity: &Arc<Activity>) -> Self {
+        Self { stream, activity: Arc::clone(activity) }
+    }
+
+    fn noted(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if let Poll::Ready(Ok(bytes)) = written {
+            self.activity.move_on(bytes);
+        }
+        written
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
+        self.activity.move_on(buffer.filled().len() - before);
+        read
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.noted(written)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
+        self.noted(written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::advance;
+
+    use super::*;
+
+    const HEAD: Duration = Duration::from_secs(30);
+    const IDLE: Duration = Duration::from_secs(60);
+
+    fn watch(activity: &Arc<Activity>) -> Watch {
+        Watch::new(activity, &Gateway::default(), true)
+    }
+
+    async fn look_later(watch: &mut Watch) -> Option<Cut> {
+        let pause = watch.pause().expect("there is something to look for");
+        assert_eq!(pause, HEAD);
+        advance(pause).await;
+        watch.look()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_head_that_comes_byte_by_byte_is_given_up() {
+        let activity = Arc::default();
+        let mut watch = watch(&activity);
+        activity.move_on(1);
+        assert_eq!(look_later(&mut watch).await, None);
+        activity.move_on(1);
+        assert_eq!(look_later(&mut watch).await, Some(Cut::SlowHead));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_may_rest_between_requests_for_a_while() {
+        let activity = Arc::default();
+        let mut watch = watch(&activity);
+        activity.move_on(100);
+        drop(UnderWay::begin(&activity));
+        activity.move_on(100);
+        assert_eq!(look_later(&mut watch).await, None);
+        assert_eq!(look_later(&mut watch).await, None);
+        assert_eq!(look_later(&mut watch).await, Some(Cut::Idle));
+        assert_eq!(IDLE, 2 * HEAD);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_response_that_has_not_begun_is_waited_for_and_one_that_stalls_is_not() {
+        let activity = Arc::default();
+        let mut watch = watch(&activity);
+        activity.move_on(100);
+        let (mut request, number) = UnderWay::begin(&activity);
+        assert_eq!(number, 0);
+        for _ in 0..10 {
+            assert_eq!(look_later(&mut watch).await, None);
+        }
+        request.answered();
+        assert_eq!(look_later(&mut watch).await, None);
+        assert_eq!(look_later(&mut watch).await, Some(Cut::Idle));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_gets_on_is_never_cut_however_slow() {
+        let activity = Arc::default();
+        let mut watch = watch(&activity);
+        let (mut request, _) = UnderWay::begin(&activity);
+        request.answered();
+        for _ in 0..10 {
+            activity.move_on(1);
+            assert_eq!(look_later(&mut watch).await, None);
+        }
+    }
+}

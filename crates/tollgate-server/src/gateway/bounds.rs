@@ -1,0 +1,51 @@
+//! How much of anything the gateway takes.
+
+use std::time::Duration;
+
+use tollgate::Micros;
+
+/// Requests of one HTTP/2 connection at a time.
+pub(super) const STREAMS_MAX: u32 = 200;
+
+/// How much of one request's body an HTTP/2 client may send before it is passed on, and of all
+/// bodies of a connection together.
+pub(super) const STREAM_WINDOW: u32 = 256 * 1024;
+pub(super) const CONNECTION_WINDOW: u32 = 1024 * 1024;
+
+/// How much of a response waits for an HTTP/2 client that reads slowly.
+pub(super) const SEND_BUFFER_MAX: usize = 64 * 1024;
+
+/// Connections to one server that a thread keeps for later.
+pub(super) const IDLE_MAX: usize = 1_024;
+
+/// How often kept connections are looked through for those that nobody has used for long.
+pub(crate) const IDLE_LOOK: Duration = Duration::from_secs(5);
+
+/// Requests at a time on one connection of HTTP/2 to a server, which should take at least so many;
+/// for more there is another connection.
+pub(super) const REQUESTS_MAX: usize = 100;
+
+/// Servers that a request is sent to, one after the other, until one takes it.
+pub(super) const ATTEMPTS_MAX: usize = 3;
+
+/// Failures in a row after which a server is left out, how long at first, and at most. It is left
+/// out twice as long every time.
+pub(super) const FAILURES_MAX: u32 = 3;
+pub(super) const LEFT_OUT: Duration = Duration::from_secs(5);
+pub(super) const LEFT_OUT_MAX: Duration = Duration::from_secs(60);
+
+/// Routes that take turns by themselves; those beyond share the turns of others.
+pub(super) const TURNS: usize = 64;
+
+/// Bytes of a request id that a client may choose.
+pub(super) const REQUEST_ID_BYTES_MAX: usize = 128;
+
+/// What is read at a time of a connection that has left HTTP.
+pub(super) const TUNNEL_BYTES: usize = 16 * 1024;
+
+/// Bytes of a header of the PROXY protocol. Its addresses take 232 at most; the rest is what proxies
+/// add for others to read.
+pub(super) const PROXY_HEADER_BYTES_MAX: usize = 4 * 1024;
+
+/// How often the log is told of connections that limits keep out, however many come.
+pub(super) const CLOSED_TOLD_EVERY: Micros = Micros::from_secs(10);

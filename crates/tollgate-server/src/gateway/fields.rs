@@ -1,0 +1,228 @@
+//! What is changed in the head of a message that is passed on.
+//!
+//! Fields that are about one connection end with it. What a client says about itself that only we
+//! can know is replaced by what we know, and the fields in which limits are told are ours alone.
+
+use std::fmt::Write;
+use std::net::IpAddr;
+
+use http::header::{
+    CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, FORWARDED, HOST, HeaderMap, HeaderName,
+    HeaderValue, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE, VIA,
+};
+use http::{Version, request};
+
+use super::bounds::REQUEST_ID_BYTES_MAX;
+
+const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
+const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
+const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
+const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+
+const TRAILERS: HeaderValue = HeaderValue::from_static("trailers");
+const UPGRADE_TOKEN: HeaderValue = HeaderValue::from_static("upgrade");
+
+/// Fields of one connection, beside those that `Connection` names.
+const OF_CONNECTION: [HeaderName; 9] = [
+    CONNECTION,
+    KEEP_ALIVE,
+    PROXY_CONNECTION,
+    PROXY_AUTHENTICATE,
+    PROXY_AUTHORIZATION,
+    HTTP2_SETTINGS,
+    TE,
+    TRANSFER_ENCODING,
+    UPGRADE,
+];
+
+/// In which limits are told. Whoever is behind us may believe that they come from us.
+const OF_LIMITS: [&str; 9] = [
+    "ratelimit",
+    "ratelimit-policy",
+    "ratelimit-limit",
+    "ratelimit-remaining",
+    "ratelimit-reset",
+    "x-ratelimit-limit",
+    "x-ratelimit-remaining",
+    "x-ratelimit-reset",
+    "x-ratelimit-retry-after",
+];
+
+/// Who sent a request, by which way.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sender {
+    /// The other end of the connection.
+    pub(super) peer: IpAddr,
+    /// Whether it may say for whom it asks.
+    pub(super) is_trusted: bool,
+    /// Whether it speaks TLS.
+    pub(super) is_tls: bool,
+}
+
+/// What a request asks its connection to become, if anything.
+pub(super) fn upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
+    let is_asked = tokens(headers, &CONNECTION).any(|token| token.eq_ignore_ascii_case("upgrade"));
+    headers.get(UPGRADE).filter(|_| is_asked).cloned()
+}
+
+/// Makes the head of a client's request that of ours. A connection that is to become something else
+/// still says so.
+pub(super) fn pass_on_request(
+    parts: &mut request::Parts,
+    sender: &Sender,
+    upgrade: Option<HeaderValue>,
+) {
+    let takes_trailers =
+        tokens(&parts.headers, &TE).any(|token| token.eq_ignore_ascii_case("trailers"));
+    remove_of_connection(&mut parts.headers);
+    for name in OF_LIMITS {
+        parts.headers.remove(name);
+    }
+    // Who waits for leave to send its body has it: we read as soon as a server does.
+    parts.headers.remove(EXPECT);
+    join_cookies(&mut parts.headers);
+    name_host(parts);
+    say_for_whom(&mut parts.headers, sender);
+    add_via(&mut parts.headers, parts.version);
+    if takes_trailers {
+        parts.headers.insert(TE, TRAILERS);
+    }
+    if let Some(to) = upgrade {
+        ask_to_upgrade(&mut parts.headers, to);
+    }
+}
+
+/// Makes the head of a server's response that of ours.
+pub(super) fn pass_on_response(headers: &mut HeaderMap, version: Version) {
+    // What became of this connection was settled by whoever passes the response on.
+    remove_of_connection(headers);
+    add_via(headers, version);
+}
+
+/// Says that a connection is to become something else, or has.
+pub(super) fn ask_to_upgrade(headers: &mut HeaderMap, to: HeaderValue) {
+    headers.insert(CONNECTION, UPGRADE_TOKEN);
+    headers.insert(UPGRADE, to);
+}
+
+/// The id that a request came with, if it is one that we would give on.
+pub(super) fn request_id<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h HeaderValue> {
+    let mut values = headers.get_all(name).iter();
+    let (id, another) = (values.next()?, values.next());
+    let is_plain = id.as_bytes().iter().all(u8::is_ascii_graphic);
+    let is_short = (1..=REQUEST_ID_BYTES_MAX).contains(&id.len());
+    (another.is_none() && is_plain && is_short).then_some(id)
+}
+
+fn remove_of_connection(headers: &mut HeaderMap) {
+    // Nearly every request of HTTP/1.1 has no such field at all.
+    if headers.contains_key(CONNECTION) {
+        let named: Vec<HeaderName> = tokens(headers, &CONNECTION)
+            .filter_map(|token| token.parse().ok())
+            .filter(|name| !is_needed(name))
+            .collect();
+        for name in named {
+            headers.remove(name);
+        }
+    }
+    for name in &OF_CONNECTION {
+        headers.remove(name);
+    }
+}
+
+/// What no `Connection` can take out: how long the body is, and for whom the request is.
+fn is_needed(name: &HeaderName) -> bool {
+    *name == CONTENT_LENGTH || *name == HOST
+}
+
+/// The words in all lines of a field.
+fn tokens<'h>(headers: &'h HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'h str> {
+    let lines = headers.get_all(name).iter().filter_map(|line| line.to_str().ok());
+    lines.flat_map(|line| line.split(',')).map(str::trim).filter(|token| !token.is_empty())
+}
+
+/// HTTP/2 may send cookies in several lines; HTTP/1.1 may not.
+fn join_cookies(headers: &mut HeaderMap) {
+    let mut lines = headers.get_all(COOKIE).iter();
+    if lines.by_ref().nth(1).is_none() {
+        return;
+    }
+    let lines: Vec<_> = headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
+    let joined = HeaderValue::from_bytes(&lines.join(&b"; "[..]));
+    headers.insert(COOKIE, joined.expect("what was in values may be in one"));
+}
+
+/// Says in `Host` for whom a request is that said it elsewhere.
+fn name_host(parts: &mut request::Parts) {
+    if let Some(authority) = parts.uri.authority()
+        && !parts.headers.contains_key(HOST)
+    {
+        let host = HeaderValue::from_str(authority.as_str());
+        parts.headers.insert(HOST, host.expect("an authority is printable"));
+    }
+}
+
+/// `X-Forwarded-*` and `Forwarded`: what a sender said goes on only if it is trusted, and what we
+/// know of the sender stands behind it.
+fn say_for_whom(headers: &mut HeaderMap, sender: &Sender) {
+    let Sender { peer, is_trusted, is_tls } = *sender;
+    let host = headers.get(HOST).cloned();
+    let mut said = String::with_capacity(64);
+    write(&mut said, format_args!("{peer}"));
+    add(headers, X_FORWARDED_FOR, &said, is_trusted);
+    let proto = if is_tls { "https" } else { "http" };
+    if !is_trusted || !headers.contains_key(X_FORWARDED_PROTO) {
+        headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static(proto));
+    }
+    said.clear();
+    match peer {
+        IpAddr::V4(peer) => write(&mut said, format_args!("for={peer}")),
+        IpAddr::V6(peer) => write(&mut said, format_args!("for=\"[{peer}]\"")),
+    }
+    if let Some(host) = host {
+        if let Some(host) = host.to_str().ok().filter(|host| !host.contains(['"', '\\'])) {
+            write(&mut said, format_args!(";host=\"{host}\""));
+        }
+        if !is_trusted || !headers.contains_key(X_FORWARDED_HOST) {
+            headers.insert(X_FORWARDED_HOST, host);
+        }
+    } else if !is_trusted {
+        headers.remove(X_FORWARDED_HOST);
+    }
+    write(&mut said, format_args!(";proto={proto}"));
+    add(headers, FORWARDED, &said, is_trusted);
+}
+
+/// `Via`, in which every proxy on the way stands.
+fn add_via(headers: &mut HeaderMap, version: Version) {
+    let ours = match version {
+        Version::HTTP_2 => "2 tollgate",
+        Version::HTTP_10 => "1.0 tollgate",
+        _ => "1.1 tollgate",
+    };
+    if headers.contains_key(VIA) {
+        add(headers, VIA, ours, true);
+    } else {
+        headers.insert(VIA, HeaderValue::from_static(ours));
+    }
+}
+
+/// Sets a list to one entry, or puts the entry at its end.
+fn add(headers: &mut HeaderMap, name: HeaderName, entry: &str, keeps_others: bool) {
+    let mut list = Vec::with_capacity(entry.len());
+    if keeps_others {
+        for line in &headers.get_all(&name) {
+            list.extend_from_slice(line.as_bytes());
+            list.extend_from_slice(b", ");
+        }
+    }
+    list.extend_from_slice(entry.as_bytes());
+    let list = HeaderValue::from_maybe_shared(bytes::Bytes::from(list));
+    headers.insert(name, list.expect("what was in values may be in one"));
+}
+
+fn write(text: &mut String, arguments: std::fmt::Arguments<'_>) {
+    text.write_fmt(arguments).expect("a String takes everything");
+}

@@ -1,0 +1,192 @@
+//! Connections to servers, kept from one request to the next.
+//!
+//! Each thread has its own, so that a request and its response never cross threads.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::client::conn::{TrySendError, http1, http2};
+use tokio::time::{Duration, Instant};
+use tollgate::Target;
+
+use super::body::Sending;
+use super::bounds::{IDLE_MAX, REQUESTS_MAX};
+use super::dial::Dialled;
+use crate::moment::moment;
+
+/// The connections of one thread.
+#[derive(Default)]
+pub(crate) struct Pool(Mutex<HashMap<Target, Arc<Upstream>>>);
+
+/// The connections to one server.
+pub(super) struct Upstream {
+    pub(super) target: Target,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Default)]
+struct Kept {
+    /// Connections of HTTP/1.1 on which nothing is going on; the one that was used last is last.
+    idle: Vec<Idle>,
+    /// Connections of HTTP/2.
+    shared: Vec<Shared>,
+}
+
+struct Idle {
+    requests: http1::SendRequest<Sending>,
+    since: Instant,
+}
+
+struct Shared {
+    requests: http2::SendRequest<Sending>,
+    /// How many requests are under way on it.
+    streams: Arc<AtomicUsize>,
+    /// When none was under way for the first time since the last.
+    idle_since: Option<Instant>,
+}
+
+impl Pool {
+    /// What there is to one server.
+    pub(super) fn upstream(&self, target: &Target) -> Arc<Upstream> {
+        let mut upstreams = lock(&self.0);
+        if let Some(known) = upstreams.get(target) {
+            return Arc::clone(known);
+        }
+        let new = Arc::new(Upstream { target: target.clone(), kept: Mutex::default() });
+        upstreams.insert(target.clone(), Arc::clone(&new));
+        new
+    }
+
+    /// Closes what nobody has used for so long, and forgets servers to which nothing is left.
+    pub(crate) fn sweep(&self, idle_timeout: Option<Duration>) {
+        let now = moment();
+        let is_stale = |since: Instant| idle_timeout.is_some_and(|most| now - since >= most);
+        lock(&self.0).retain(|_, upstream| {
+            let mut kept = lock(&upstream.kept);
+            kept.idle.retain(|it| !is_stale(it.since) && !it.requests.is_closed());
+            kept.shared.retain_mut(|it| {
+                let is_idle = it.streams.load(Ordering::Relaxed) == 0;
+                it.idle_since = is_idle.then(|| it.idle_since.unwrap_or(now));
+                !it.idle_since.is_some_and(is_stale) && !it.requests.is_closed()
+            });
+            let is_empty = kept.idle.is_empty() && kept.shared.is_empty();
+            drop(kept);
+            // Whoever has it at the moment may be about to add to it.
+            !is_empty || Arc::strong_count(upstream) > 1
+        });
+    }
+}
+
+impl Upstream {
+    /// A connection that was used before, if there is one.
+    pub(super) async fn used(self: &Arc<Self>) -> Option<Loan> {
+        loop {
+            let requests = {
+                let mut kept = lock(&self.kept);
+                if let Some(stream) = kept.stream() {
+                    return Some(Loan::Many(stream));
+                }
+                kept.idle.pop()?.requests
+            };
+            // It was kept when its response was complete, a moment before it takes the next request.
+            let mut loan = One { requests, upstream: Arc::clone(self) };
+            if loan.requests.ready().await.is_ok() {
+                return Some(Loan::One(loan));
+            }
+        }
+    }
+
+    /// A connection that was just made.
+    pub(super) fn fresh(self: &Arc<Self>, dialled: Dialled) -> Loan {
+        match dialled {
+            Dialled::One(requests) => Loan::One(One { requests, upstream: Arc::clone(self) }),
+            Dialled::Many(requests) => {
+                let mut shared = Shared { requests, streams: Arc::default(), idle_since: None };
+                let stream = shared.stream();
+                lock(&self.kept).shared.push(shared);
+                Loan::Many(stream)
+            }
+        }
+    }
+}
+
+impl Kept {
+    /// A place on a connection of HTTP/2 that has one.
+    fn stream(&mut self) -> Option<Stream> {
+        self.shared.retain(|it| !it.requests.is_closed());
+        self.shared.iter_mut().find(|it| it.has_room()).map(Shared::stream)
+    }
+}
+
+impl Shared {
+    fn has_room(&self) -> bool {
+        self.streams.load(Ordering::Relaxed) < REQUESTS_MAX
+    }
+
+    fn stream(&mut self) -> Stream {
+        self.idle_since = None;
+        self.streams.fetch_add(1, Ordering::Relaxed);
+        Stream { requests: self.requests.clone(), streams: Arc::clone(&self.streams) }
+    }
+}
+
+/// A connection for one request and its response. One that is dropped before their end is closed, or
+/// in HTTP/2 the request on it.
+pub(super) enum Loan {
+    One(One),
+    Many(Stream),
+}
+
+/// A connection that carries one request at a time.
+pub(super) struct One {
+    requests: http1::SendRequest<Sending>,
+    upstream: Arc<Upstream>,
+}
+
+/// A place on a connection that carries many.
+pub(super) struct Stream {
+    requests: http2::SendRequest<Sending>,
+    streams: Arc<AtomicUsize>,
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.streams.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Loan {
+    pub(super) fn is_http2(&self) -> bool {
+        matches!(self, Self::Many(_))
+    }
+
+    /// Sends a request. One of which nothing was sent comes back with the error.
+    pub(super) async fn send(
+        &mut self,
+        request: Request<Sending>,
+    ) -> Result<Response<Incoming>, TrySendError<Request<Sending>>> {
+        match self {
+            Self::One(One { requests, .. }) => requests.try_send_request(request).await,
+            Self::Many(Stream { requests, .. }) => requests.try_send_request(request).await,
+        }
+    }
+
+    /// Keeps the connection for the next request: both this one and its response are complete.
+    pub(super) fn end(self) {
+        let Self::One(One { requests, upstream }) = self else { return };
+        if requests.is_closed() {
+            return;
+        }
+        let mut kept = lock(&upstream.kept);
+        if kept.idle.len() < IDLE_MAX {
+            kept.idle.push(Idle { requests, since: moment() });
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

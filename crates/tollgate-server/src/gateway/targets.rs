@@ -1,0 +1,190 @@
+//! Which server of a route is next, and which are left out because they fail.
+//!
+//! A server has failed if it takes no connection, or breaks off before it has answered; what it
+//! answers is no failure, since clients can ask for errors. Whoever fails several times in a row is
+//! left out for a while, and for longer each time. The first request after that is its trial.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use smallvec::SmallVec;
+use tokio::time::{Duration, Instant};
+use tollgate::{Route, Target};
+
+use super::bounds::{ATTEMPTS_MAX, FAILURES_MAX, LEFT_OUT, LEFT_OUT_MAX, TURNS};
+use crate::moment::moment;
+
+/// The servers to try, in this order.
+pub(super) type Line<'r> = SmallVec<[&'r Target; ATTEMPTS_MAX]>;
+
+/// What is known of all servers.
+#[derive(Debug)]
+pub(crate) struct Targets {
+    turns: [AtomicUsize; TURNS],
+    failing: Mutex<HashMap<Target, Failing>>,
+    /// How many are failing, for those who would rather not wait.
+    count: AtomicUsize,
+}
+
+/// A server that failed when it was last asked.
+#[derive(Debug, Default)]
+struct Failing {
+    in_a_row: u32,
+    left_out: Option<LeftOut>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct LeftOut {
+    until: Instant,
+    length: Duration,
+}
+
+impl Default for Targets {
+    fn default() -> Self {
+        let turns = [const { AtomicUsize::new(0) }; TURNS];
+        Self { turns, failing: Mutex::default(), count: AtomicUsize::new(0) }
+    }
+}
+
+impl Targets {
+    /// The servers of a route, beginning with the one whose turn it is. Those that are left out come
+    /// last: if all are, somebody must be asked.
+    pub(super) fn line<'r>(&self, route: &'r Route) -> Line<'r> {
+        let targets = route.targets();
+        let [only] = targets else {
+            let turn = self.turns[route.number() % TURNS].fetch_add(1, Ordering::Relaxed);
+            let (behind, ahead) = targets.split_at(turn % targets.len());
+            return self.sorted(ahead.iter().chain(behind));
+        };
+        Line::from_iter([only])
+    }
+
+    fn sorted<'r>(&self, targets: impl Iterator<Item = &'r Target> + Clone) -> Line<'r> {
+        if self.count.load(Ordering::Relaxed) == 0 {
+            return targets.take(ATTEMPTS_MAX).collect();
+        }
+        let now = moment();
+        let failing = self.lock();
+        let is_out = |target: &&Target| {
+            let left_out = failing.get(*target).and_then(|it| it.left_out);
+            left_out.is_some_and(|it| it.until > now)
+        };
+        let others = targets.clone().filter(|it| !is_out(it));
+        others.chain(targets.filter(is_out)).take(ATTEMPTS_MAX).collect()
+    }
+
+    /// A server has answered.
+    pub(super) fn worked(&self, target: &Target) {
+        if self.count.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let mut failing = self.lock();
+        let before = failing.remove(target);
+        self.count.store(failing.len(), Ordering::Relaxed);
+        drop(failing);
+        if before.is_some_and(|it| it.left_out.is_some()) {
+            tracing::info!(upstream = %target, "a server is back");
+        }
+    }
+
+    /// A server took no connection, or broke off before it had answered.
+    pub(super) fn failed(&self, target: &Target, why: &dyn std::fmt::Display) {
+        let now = moment();
+        let mut failing = self.lock();
+        if !failing.contains_key(target) {
+            // Servers of policies that are long gone.
+            failing.retain(|_, it| it.left_out.is_none_or(|it| it.until + LEFT_OUT_MAX > now));
+        }
+        let known = failing.entry(target.clone()).or_default();
+        known.in_a_row = known.in_a_row.saturating_add(1);
+        let is_out = known.left_out.is_some_and(|it| it.until > now);
+        let length = if known.in_a_row >= FAILURES_MAX && !is_out {
+            let longer = |it: LeftOut| (it.length * 2).min(LEFT_OUT_MAX);
+            let length = known.left_out.map_or(LEFT_OUT, longer);
+            known.left_out = Some(LeftOut { until: now + length, length });
+            Some(length)
+        } else {
+            None
+        };
+        self.count.store(failing.len(), Ordering::Relaxed);
+        drop(failing);
+        if let Some(length) = length {
+            let seconds = length.as_secs();
+            tracing::warn!(upstream = %target, %why, seconds, "a server fails and is left out");
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Target, Failing>> {
+        self.failing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::advance;
+    use tollgate::Policy;
+
+    use super::*;
+
+    fn policy(upstream: &str) -> Policy {
+        let text = format!("upstream: {upstream}\nlimits: []");
+        let no_files = |_: &str| Err("there are none".to_owned());
+        Policy::parse("policy.yaml", &text, &mut { no_files }).expect("a policy")
+    }
+
+    const THREE: &str = "[http://a, http://b, http://c]";
+
+    /// The hosts in the order in which they would be tried.
+    fn line(targets: &Targets, policy: &Policy) -> String {
+        let route = policy.route("", "/").expect("a route");
+        targets.line(route).iter().map(|it| it.host()).collect()
+    }
+
+    #[test]
+    fn servers_take_turns() {
+        let (targets, policy) = (Targets::default(), policy(THREE));
+        let lines: Vec<_> = (0..4).map(|_| line(&targets, &policy)).collect();
+        assert_eq!(lines, ["abc", "bca", "cab", "abc"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_fails_again_and_again_comes_last_until_it_is_tried_again() {
+        let (targets, policy) = (Targets::default(), policy(THREE));
+        let route = policy.route("", "/").expect("a route");
+        let b = &route.targets()[1];
+        targets.failed(b, &"refused");
+        targets.failed(b, &"refused");
+        targets.worked(b);
+        for _ in 0..FAILURES_MAX - 1 {
+            targets.failed(b, &"refused");
+        }
+        assert_eq!(line(&targets, &policy), "abc", "one that worked starts anew");
+        targets.failed(b, &"refused");
+        assert_eq!(line(&targets, &policy), "cab");
+        assert_eq!(line(&targets, &policy), "cab");
+        assert_eq!(line(&targets, &policy), "acb");
+        advance(LEFT_OUT).await;
+        assert_eq!(line(&targets, &policy), "bca", "its trial");
+        targets.failed(b, &"refused");
+        advance(LEFT_OUT).await;
+        assert_eq!(line(&targets, &policy), "cab", "longer each time");
+        advance(LEFT_OUT).await;
+        targets.worked(b);
+        let lines: Vec<_> = (0..3).map(|_| line(&targets, &policy)).collect();
+        assert_eq!(lines, ["abc", "bca", "cab"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn if_all_fail_all_are_asked() {
+        let (targets, policy) = (Targets::default(), policy(THREE));
+        let route = policy.route("", "/").expect("a route");
+        for target in route.targets() {
+            for _ in 0..FAILURES_MAX {
+                targets.failed(target, &"refused");
+            }
+        }
+        let lines: Vec<_> = (0..3).map(|_| line(&targets, &policy)).collect();
+        assert_eq!(lines, ["abc", "bca", "cab"]);
+    }
+}
