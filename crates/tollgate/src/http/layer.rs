@@ -15,7 +15,8 @@
 //! goes then; all others are answered here. Every response carries the policy's fields. A
 //! concurrency slot is held until the last of the response's body is gone, and comes back whatever
 //! happens: everything that ends a request drops either its future or its body, and whichever has
-//! the slot gives it back.
+//! the slot gives it back. Costs that the response tells are settled in the same way. What passes in
+//! streams is counted message by message, if the policy has limits for that.
 //!
 //! What is held and what is in flight is counted by the layer: clones of it, and the services that
 //! it makes, share that.
@@ -23,15 +24,18 @@
 mod ask;
 mod bill;
 mod body;
+mod flow;
 mod future;
 mod hold;
+mod messages;
 mod refusal;
 
 use std::fmt;
-use std::hash::RandomState;
+use std::hash::{BuildHasher, RandomState};
 use std::mem;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::task::{Context, Poll};
 
 use ::http::request::Parts;
@@ -44,6 +48,7 @@ use tower_service::Service;
 use crate::bounds::HELD_MAX;
 use crate::{Asked, Limiter, Slots};
 use body::BoxError;
+use flow::{Direction, Flow};
 use future::{Asking, Call};
 use hold::Holding;
 
@@ -74,6 +79,15 @@ struct Shared {
     slots: Arc<Slots>,
     /// Spreads waits: no two clients are told the same one.
     spread: RandomState,
+    /// How many streams there were.
+    streams: Arc<AtomicU64>,
+}
+
+impl Shared {
+    /// A number that no other process has.
+    fn ours(&self) -> u64 {
+        self.spread.hash_one("streams")
+    }
 }
 
 type PeerOf = dyn Fn(&Parts) -> Option<IpAddr> + Send + Sync;
@@ -91,6 +105,7 @@ impl TollgateLayer {
             max_held: HELD_MAX,
             holding: Arc::default(),
             spread: RandomState::new(),
+            streams: Arc::default(),
         };
         Self { shared: Arc::new(shared) }
     }
@@ -161,18 +176,20 @@ where
 
     fn call(&mut self, request: Request<B>) -> ResponseFuture<S, B> {
         let (parts, body) = request.into_parts();
-        let (asked, spread) = match self.shared.ask(&parts) {
+        let (asked, asker) = match self.shared.ask(&parts) {
             Ok(asked) => asked,
             Err(refusal) => return ResponseFuture::refused(refusal.answer(&parts.headers)),
         };
-        let request = Request::from_parts(parts, RequestBody::new(body));
+        let flow = asker.known.as_ref().filter(|_| refusal::is_grpc(&parts.headers));
+        let flow = flow.and_then(|known| Flow::of(known, Direction::Up, &parts.headers));
+        let request = Request::from_parts(parts, RequestBody::new(body, flow.map(Box::new)));
         match asked {
             Asked::Ready(verdict) => {
-                let admitted = self.shared.admit(verdict, spread);
+                let admitted = self.shared.admit(verdict, asker);
                 ResponseFuture::judged(admitted, &mut self.inner, made_ready, request)
             }
             Asked::Waiting(verdict) => {
-                let asking = Asking::new(verdict, Arc::clone(&self.shared), spread);
+                let asking = Asking::new(verdict, Arc::clone(&self.shared), asker);
                 let service = made_ready(&mut self.inner);
                 ResponseFuture::asking(asking, Call { service, request })
             }

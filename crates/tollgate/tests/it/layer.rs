@@ -7,6 +7,7 @@ mod refusals;
 mod servers;
 mod settled;
 mod slots;
+mod streams;
 
 use std::convert::Infallible;
 use std::future::{Ready, poll_fn, ready};

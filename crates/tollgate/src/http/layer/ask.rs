@@ -16,11 +16,14 @@ use smallvec::SmallVec;
 use super::Shared;
 use super::bill::{self, Bill};
 use super::body::{ResponseBody, Watched};
+use super::flow::{Direction, Flow, Known};
 use super::hold::Ticket;
 use super::refusal::{self, Refusal};
 use crate::bounds::ROOM_BYTES_KEPT;
 use crate::http::{Sent, client, extract, fields, path};
-use crate::{Asked, End, Limiter, Micros, Missing, Policy, Request, Slot, Timestamp, Verdict};
+use crate::{
+    Asked, End, Layer, Limiter, Micros, Missing, Policy, Request, Slot, Timestamp, Verdict,
+};
 
 thread_local! {
     /// Where values are decoded, one request after the other.
@@ -63,6 +66,15 @@ pub(super) struct Passage {
     slot: Option<Slot>,
     /// Whom to tell what the request cost, if a limit waits for that.
     awaiting: Option<Arc<Limiter>>,
+    known: Option<Arc<Known>>,
+}
+
+/// What is remembered of a request until it is judged.
+pub(super) struct Asker {
+    /// How the waits of its client are spread.
+    spread: u64,
+    /// What there is to be said of its streams, if they are counted.
+    pub(super) known: Option<Arc<Known>>,
 }
 
 /// What a response says of the limits.
@@ -81,9 +93,8 @@ pub(super) struct Denial {
 }
 
 impl Shared {
-    /// Asks about a request; tells how the waits of its client are spread. What has no one meaning
-    /// is refused.
-    pub(super) fn ask(&self, parts: &Parts) -> Result<(Asked<Verdict>, u64), Refusal> {
+    /// Asks about a request. What has no one meaning is refused.
+    pub(super) fn ask(self: &Arc<Self>, parts: &Parts) -> Result<(Asked<Verdict>, Asker), Refusal> {
         let pinned = self.limiter.pin();
         let settings = pinned.policy().settings();
         let host = host(parts)?;
@@ -109,11 +120,13 @@ impl Shared {
         let request =
             Request { missing: Missing::Shared, end: End::Told, ..Request::new(&attributes) };
         let asked = pinned.ask(&request);
+        let known = pinned.policy().has_limits_of(Layer::Stream);
+        let known = known.then(|| Arc::new(Known::new(self, &attributes)));
         drop(attributes);
         if room.capacity() <= ROOM_BYTES_KEPT {
             ROOM.set(room);
         }
-        Ok((asked, self.spread.hash_one(client_ip)))
+        Ok((asked, Asker { spread: self.spread.hash_one(client_ip), known }))
     }
 
     fn client_ip(&self, parts: &Parts, policy: &Policy) -> Result<IpAddr, Refusal> {
@@ -129,34 +142,38 @@ impl Shared {
     }
 
     /// What becomes of a request that was judged so.
-    pub(super) fn admit(self: &Arc<Self>, verdict: Verdict, spread: u64) -> Admitted {
+    pub(super) fn admit(self: &Arc<Self>, verdict: Verdict, asker: Asker) -> Admitted {
+        let Asker { spread, known } = asker;
         let told = Told { verdict, at: self.limiter.now(), spread };
         if !told.verdict.is_allowed() {
             return Admitted::Refused(Denial { told, otherwise: None });
         }
         if told.verdict.delay() == Micros::ZERO {
-            return Admitted::Passed(self.passage(told));
+            return Admitted::Passed(self.passage(told, known));
         }
         match Ticket::draw(self, &told.verdict) {
-            Some(ticket) => Admitted::Held(ticket, self.passage(told)),
+            Some(ticket) => Admitted::Held(ticket, self.passage(told, known)),
             None => Admitted::Refused(Denial { told, otherwise: Some(Refusal::TooManyHeld) }),
         }
     }
 
-    fn passage(&self, mut told: Told) -> Passage {
+    fn passage(&self, mut told: Told, known: Option<Arc<Known>>) -> Passage {
         let slot = self.slots.hold(&mut told.verdict);
         let awaiting = bill::is_awaited(&told.verdict).then(|| Arc::clone(&self.limiter));
-        Passage { told, slot, awaiting }
+        Passage { told, slot, awaiting, known }
     }
 }
 
 impl Passage {
     /// The service's response, with what the limits have to say.
     pub(super) fn dress<R>(self, mut response: Response<R>) -> Response<ResponseBody<R>> {
-        let Self { told, slot, awaiting } = self;
-        let watched = awaiting.map(|limiter| {
-            let is_grpc = refusal::is_grpc(response.headers());
-            Box::new(Watched { bill: Bill::of(limiter, &told.verdict, &response), is_grpc })
+        let Self { told, slot, awaiting, known } = self;
+        let headers = response.headers();
+        let bill = awaiting.map(|limiter| Bill::of(limiter, &told.verdict, &response));
+        let flow = known.and_then(|known| Flow::of(&known, Direction::Down, headers));
+        let watched = (bill.is_some() || flow.is_some()).then(|| {
+            let is_grpc = refusal::is_grpc(headers);
+            Box::new(Watched { bill, flow, is_grpc })
         });
         told.insert_into(response.headers_mut());
         response.map(|body| ResponseBody::passed(body, slot, watched))

@@ -264,6 +264,6 @@ fn said(headers: &HeaderMap, name: &str) -> Option<Cost> {
 }
 
 /// Whether a body can be read as it is.
-fn is_plain(headers: &HeaderMap) -> bool {
+pub(super) fn is_plain(headers: &HeaderMap) -> bool {
     headers.get(CONTENT_ENCODING).is_none_or(|coding| coding == "identity")
 }

@@ -11,6 +11,7 @@ use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
 use super::bill::Bill;
+use super::flow::{Flow, Passing};
 use super::refusal;
 use crate::Slot;
 
@@ -18,16 +19,18 @@ use crate::Slot;
 pub(super) type BoxError = Box<dyn Error + Send + Sync>;
 
 pin_project! {
-    /// A request's body as the service gets it.
+    /// A request's body as the service gets it. Messages of gRPC in it are counted if the policy asks
+    /// for that, and it breaks with [`Exhausted`] if there must be no more of them.
     pub struct RequestBody<B> {
         #[pin]
         body: B,
+        flow: Option<Box<Flow>>,
     }
 }
 
 impl<B> RequestBody<B> {
-    pub(super) fn new(body: B) -> Self {
-        Self { body }
+    pub(super) fn new(body: B, flow: Option<Box<Flow>>) -> Self {
+        Self { body, flow }
     }
 }
 
@@ -45,15 +48,24 @@ where
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<B::Data>, BoxError>>> {
-        self.project().body.poll_frame(context).map_err(Into::into)
+        let this = self.project();
+        let Some(flow) = this.flow else {
+            return this.body.poll_frame(context).map_err(Into::into);
+        };
+        Poll::Ready(match ready!(flow.poll_frame(this.body, context)) {
+            Passing::Frame(frame) => Some(Ok(frame)),
+            Passing::Broken(error) => Some(Err(error)),
+            Passing::End => None,
+            Passing::Closed(limit) => Some(Err(Box::new(Exhausted { limit }))),
+        })
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.flow.as_ref().is_none_or(|flow| flow.is_clear()) && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        size_hint(&self.body, self.flow.is_some())
     }
 }
 
@@ -88,7 +100,8 @@ pin_project! {
 
 /// A body that is looked at as it passes.
 pub(super) struct Watched {
-    pub(super) bill: Bill,
+    pub(super) bill: Option<Bill>,
+    pub(super) flow: Option<Flow>,
     pub(super) is_grpc: bool,
 }
 
@@ -143,7 +156,9 @@ where
 
     fn is_end_stream(&self) -> bool {
         match &self.kind {
-            Kind::Passed { body, .. } => body.is_end_stream(),
+            Kind::Passed { body, watched, .. } => {
+                watched.as_ref().is_none_or(|watched| watched.is_clear()) && body.is_end_stream()
+            }
             Kind::Refusal { text } => text.is_empty(),
             Kind::Ended => true,
         }
@@ -151,7 +166,9 @@ where
 
     fn size_hint(&self) -> SizeHint {
         match &self.kind {
-            Kind::Passed { body, .. } => body.size_hint(),
+            Kind::Passed { body, watched, .. } => {
+                size_hint(body, watched.as_ref().is_some_and(|watched| watched.flow.is_some()))
+            }
             Kind::Refusal { text } => SizeHint::with_exact(text.len() as u64),
             Kind::Ended => SizeHint::with_exact(0),
         }
@@ -176,42 +193,68 @@ impl Watched {
         R::Data: From<Bytes>,
         R::Error: Into<BoxError>,
     {
-        let outgrown = ready!(self.bill.poll_charged(context)).cloned();
-        Poll::Ready(match (ready!(body.poll_frame(context)), outgrown) {
-            (Some(Ok(frame)), Some(limit)) if frame.is_data() => (Some(self.cut(limit)), true),
-            (Some(Ok(frame)), _) => (Some(Ok(self.bill.read(frame))), false),
-            (Some(Err(error)), _) => (Some(Err(error.into())), true),
-            (None, _) => (None, true),
+        let outgrown = match &mut self.bill {
+            Some(bill) => ready!(bill.poll_charged(context)).cloned(),
+            None => None,
+        };
+        let passing = match &mut self.flow {
+            Some(flow) => ready!(flow.poll_frame(body, context)),
+            None => Passing::of(ready!(body.poll_frame(context))),
+        };
+        Poll::Ready(match (passing, outgrown, &mut self.bill) {
+            (Passing::Frame(frame), Some(limit), _) if frame.is_data() => {
+                let exhausted = Exhausted { limit: Some(limit) };
+                let end =
+                    if self.is_grpc { Ok(exhausted.in_grpc()) } else { Err(exhausted.into()) };
+                (Some(end), true)
+            }
+            (Passing::Frame(frame), _, Some(bill)) => (Some(Ok(bill.read(frame))), false),
+            (Passing::Frame(frame), _, None) => (Some(Ok(frame)), false),
+            (Passing::Broken(error), ..) => (Some(Err(error)), true),
+            (Passing::Closed(limit), ..) if self.is_grpc => {
+                (Some(Ok(Exhausted { limit }.in_grpc())), true)
+            }
+            // Events end after the last that was whole.
+            (Passing::Closed(_) | Passing::End, ..) => (None, true),
         })
     }
 
-    /// The end of a body that must not go on.
-    fn cut<D>(&self, limit: Arc<str>) -> Result<Frame<D>, BoxError> {
-        let exhausted = Exhausted { limit };
-        if !self.is_grpc {
-            return Err(Box::new(exhausted));
-        }
-        Ok(Frame::trailers(refusal::grpc_trailers(&exhausted.to_string())))
+    /// Whether all that has come has passed.
+    fn is_clear(&self) -> bool {
+        self.flow.as_ref().is_none_or(Flow::is_clear)
     }
 }
 
 /// Why a body ended before its end: a limit has no more for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exhausted {
-    limit: Arc<str>,
+    limit: Option<Arc<str>>,
 }
 
 impl Exhausted {
-    /// The limit's name.
-    pub fn limit(&self) -> &str {
-        &self.limit
+    /// The limit's name; none if it was the policy's `deny` list, or another that allows nothing.
+    pub fn limit(&self) -> Option<&str> {
+        self.limit.as_deref()
+    }
+
+    /// What ends a response of gRPC.
+    fn in_grpc<D>(&self) -> Frame<D> {
+        Frame::trailers(refusal::grpc_trailers(&self.to_string()))
     }
 }
 
 impl fmt::Display for Exhausted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "limit {:?} has no more for the rest of this", self.limit)
+        match &self.limit {
+            Some(limit) => write!(f, "limit {limit:?} has no more for the rest of this"),
+            None => f.write_str("the policy allows no more of this"),
+        }
     }
 }
 
 impl Error for Exhausted {}
+
+/// How much is to come of a body. Of one that may end early nobody can tell.
+fn size_hint<B: Body>(body: &B, may_end_early: bool) -> SizeHint {
+    if may_end_early { SizeHint::default() } else { body.size_hint() }
+}

@@ -14,7 +14,7 @@ use tokio::time::Sleep;
 use tower_service::Service;
 
 use super::Shared;
-use super::ask::{Admitted, Passage};
+use super::ask::{Admitted, Asker, Passage};
 use super::body::{RequestBody, ResponseBody};
 use super::hold::Ticket;
 use crate::{Verdict, Waiting};
@@ -170,19 +170,20 @@ where
 pub(super) struct Asking {
     verdict: Option<Waiting<Verdict>>,
     shared: Arc<Shared>,
-    spread: u64,
+    asker: Option<Asker>,
 }
 
 impl Asking {
-    pub(super) fn new(verdict: Waiting<Verdict>, shared: Arc<Shared>, spread: u64) -> Self {
-        Self { verdict: Some(verdict), shared, spread }
+    pub(super) fn new(verdict: Waiting<Verdict>, shared: Arc<Shared>, asker: Asker) -> Self {
+        Self { verdict: Some(verdict), shared, asker: Some(asker) }
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Admitted> {
-        let waiting = self.verdict.as_mut().expect("it is asked until it has answered");
+        const UNTIL: &str = "it is asked until it has answered";
+        let waiting = self.verdict.as_mut().expect(UNTIL);
         let verdict = ready!(Pin::new(waiting).poll(context));
         self.verdict = None;
-        Poll::Ready(self.shared.admit(verdict, self.spread))
+        Poll::Ready(self.shared.admit(verdict, self.asker.take().expect(UNTIL)))
     }
 }
 

@@ -127,3 +127,18 @@ async fn a_stream_that_outgrows_a_limit_in_redis_is_cut_and_pays_what_has_passed
     let second = answered(&door, ok().body(kilobytes(9)).unwrap()).await;
     assert_eq!(passed(second.into_body()).await, (7, Some(NO_MORE.to_owned())));
 }
+
+#[tokio::test]
+async fn a_message_of_a_stream_waits_for_the_answer_of_redis() {
+    let server = Server::start(Flavour::Redis);
+    let policy = "limits: [{name: events, when: {layer: stream}, per: [stream], rate: 2/hour, \
+                  algorithm: fixed_window}]";
+    let door = door(&server, policy);
+    for _ in 0..2 {
+        let head = ok().header("content-type", "text/event-stream");
+        let parts = Parts::of(&["data: 1\n\ndata: 2\n", "\ndata: 3\n\n"]);
+        let response = answered(&door, head.body(parts).unwrap()).await;
+        let text = response.into_body().collect().await.unwrap().to_bytes();
+        assert_eq!(text, "data: 1\n\ndata: 2\n\ndata: 3\n");
+    }
+}

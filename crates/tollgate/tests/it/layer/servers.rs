@@ -22,6 +22,7 @@ use tollgate::http::{Peer, TollgateLayer};
 use tonic::Code;
 use tonic::transport::server::{TcpConnectInfo, TcpIncoming};
 use tonic::transport::{Channel, Server};
+use tonic_health::ServingStatus;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 use tower_layer::Layer;
@@ -95,6 +96,31 @@ async fn tonic_tells_a_caller_of_grpc_in_grpc() {
     assert!(refusal.metadata().contains_key("retry-after"), "{refusal}");
     let watched = client.watch(HealthCheckRequest::default()).await;
     assert!(watched.is_ok(), "another method has no limit");
+}
+
+#[tokio::test]
+async fn a_stream_of_tonic_that_sends_too_much_ends_with_a_status() {
+    let policy = "limits: [{name: changes, when: {layer: stream, path: /grpc.health.v1.Health/Watch, \
+                  direction: down}, per: [stream], rate: 2/hour}]";
+    let limits = TollgateLayer::new(limiter(policy));
+    let (health, service) = tonic_health::server::health_reporter();
+    let (listener, address) = listener().await;
+    let server = Server::builder().layer(limits).add_service(service);
+    tokio::spawn(server.serve_with_incoming(TcpIncoming::from(listener)));
+    let channel = Channel::from_shared(format!("http://{address}")).unwrap().connect().await;
+    let mut client = HealthClient::new(channel.unwrap());
+    for _ in 0..2 {
+        health.set_service_status("", ServingStatus::Serving).await;
+        let watched = client.watch(HealthCheckRequest::default()).await.unwrap();
+        let mut changes = watched.into_inner();
+        assert!(changes.message().await.unwrap().is_some());
+        health.set_service_status("", ServingStatus::NotServing).await;
+        assert!(changes.message().await.unwrap().is_some());
+        health.set_service_status("", ServingStatus::Serving).await;
+        let end = changes.message().await.unwrap_err();
+        assert_eq!(end.code(), Code::ResourceExhausted);
+        assert_eq!(end.message(), "limit \"changes\" has no more for the rest of this");
+    }
 }
 
 /// A server of bare hyper, HTTP/1.1 and HTTP/2, whose responses never end.
