@@ -15,6 +15,7 @@ use tollgate_policy::{Mistakes, Policy, Warning, WarningCode, bounds, schema};
 use crate::{names, policy};
 
 const PAGE: &str = include_str!("../../../../docs/policy.md");
+const GATEWAY_PAGE: &str = include_str!("../../../../docs/gateway.md");
 
 /// One fenced block of the page.
 #[derive(Debug)]
@@ -40,9 +41,13 @@ impl Block<'_> {
 }
 
 fn blocks() -> Vec<Block<'static>> {
+    blocks_of(PAGE)
+}
+
+fn blocks_of(page: &str) -> Vec<Block<'_>> {
     let mut blocks = Vec::new();
     let mut before = "";
-    let mut lines = PAGE.lines();
+    let mut lines = page.lines();
     while let Some(line) = lines.next() {
         if let Some(language) = line.strip_prefix("```") {
             let inside: Vec<&str> = lines.by_ref().take_while(|line| *line != "```").collect();
@@ -283,4 +288,16 @@ fn the_bounds_that_are_stated_are_those_in_force() {
     assert!(PAGE.contains(&format!("number, 1 to {} |", bounds::HELD_MAX)));
     let (names, bytes) = (bounds::JSON_NAMES_MAX, bounds::JSON_PATH_BYTES_MAX);
     assert!(PAGE.contains(&format!("at most {names} names and {bytes} bytes")), "{names}, {bytes}");
+}
+
+#[test]
+fn the_policies_of_the_gateways_page_are_in_order() {
+    let blocks = blocks_of(GATEWAY_PAGE);
+    let policies = blocks.iter().filter(|block| block.is_policy());
+    assert!(policies.clone().count() > 0);
+    for block in policies {
+        let warnings: Vec<String> =
+            policy(&block.text).warnings().iter().map(ToString::to_string).collect();
+        assert_eq!(warnings, [""; 0], "{}", block.text);
+    }
 }

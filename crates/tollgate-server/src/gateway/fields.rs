@@ -61,10 +61,16 @@ pub(super) struct Sender {
     pub(super) is_tls: bool,
 }
 
-/// What a request asks its connection to become, if anything.
+/// What a request asks its connection to become, if anything. Another HTTP it does not become, nor
+/// what may hide one: requests in there would be judged by nobody.
 pub(super) fn upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
     let is_asked = tokens(headers, &CONNECTION).any(|token| token.eq_ignore_ascii_case("upgrade"));
-    headers.get(UPGRADE).filter(|_| is_asked).cloned()
+    let to = headers.get(UPGRADE).filter(|_| is_asked)?;
+    let is_http = |token: &str| {
+        let name = token.split('/').next().unwrap_or_default();
+        ["h2", "h2c", "http", "tls"].iter().any(|it| it.eq_ignore_ascii_case(name))
+    };
+    (!tokens(headers, &UPGRADE).any(is_http)).then(|| to.clone())
 }
 
 /// Makes the head of a client's request that of ours. A connection that is to become something else
@@ -225,4 +231,138 @@ fn add(headers: &mut HeaderMap, name: HeaderName, entry: &str, keeps_others: boo
 
 fn write(text: &mut String, arguments: std::fmt::Arguments<'_>) {
     text.write_fmt(arguments).expect("a String takes everything");
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Request;
+
+    use super::*;
+
+    const STRANGER: Sender = Sender {
+        peer: IpAddr::V4(std::net::Ipv4Addr::new(203, 0, 113, 7)),
+        is_trusted: false,
+        is_tls: true,
+    };
+
+    fn parts(lines: &[(&'static str, &'static str)]) -> request::Parts {
+        let mut request = Request::new(());
+        for (name, value) in lines {
+            let value = HeaderValue::from_static(value);
+            request.headers_mut().append(HeaderName::from_static(name), value);
+        }
+        request.into_parts().0
+    }
+
+    /// What is left of some fields: their values, joined as the fields stand, or nothing.
+    fn passed(lines: &[(&'static str, &'static str)], sender: &Sender, name: &str) -> String {
+        let mut parts = parts(lines);
+        let to = upgrade(&parts.headers);
+        pass_on_request(&mut parts, sender, to);
+        let values = parts.headers.get_all(name).iter();
+        values.map(|it| it.to_str().expect("text")).collect::<Vec<_>>().join(" | ")
+    }
+
+    #[test]
+    fn fields_of_a_connection_end_with_it_and_nobody_names_others_away() {
+        let lines = [
+            ("host", "a.example"),
+            ("connection", "close, X-Secret"),
+            ("connection", "content-length, x-forwarded-for, host"),
+            ("x-secret", "1"),
+            ("content-length", "5"),
+            ("keep-alive", "timeout=5"),
+            ("te", "gzip, trailers"),
+            ("proxy-authorization", "Basic eA=="),
+            ("transfer-encoding", "chunked"),
+            ("upgrade", "h2c"),
+            ("http2-settings", "AAMAAABkAAQAoAAAAAIAAAAA"),
+            ("expect", "100-continue"),
+        ];
+        for (name, left) in [
+            ("connection", ""),
+            ("x-secret", ""),
+            ("content-length", "5"),
+            ("host", "a.example"),
+            ("keep-alive", ""),
+            ("te", "trailers"),
+            ("proxy-authorization", ""),
+            ("transfer-encoding", ""),
+            ("upgrade", ""),
+            ("http2-settings", ""),
+            ("expect", ""),
+            ("x-forwarded-for", "203.0.113.7"),
+        ] {
+            assert_eq!(passed(&lines, &STRANGER, name), left, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_a_stranger_says_of_itself_is_replaced_and_a_trusted_proxy_is_believed() {
+        let lines = [
+            ("host", "a.example"),
+            ("x-forwarded-for", "192.0.2.1"),
+            ("x-forwarded-proto", "ftp"),
+            ("x-forwarded-host", "b.example"),
+            ("forwarded", "for=192.0.2.1"),
+            ("via", "1.1 other"),
+        ];
+        let peer = "2001:db8::1".parse().expect("an address");
+        let proxy = Sender { peer, is_trusted: true, is_tls: false };
+        for (name, of_stranger, of_proxy) in [
+            ("x-forwarded-for", "203.0.113.7", "192.0.2.1, 2001:db8::1"),
+            ("x-forwarded-proto", "https", "ftp"),
+            ("x-forwarded-host", "a.example", "b.example"),
+            (
+                "forwarded",
+                "for=203.0.113.7;host=\"a.example\";proto=https",
+                "for=192.0.2.1, for=\"[2001:db8::1]\";host=\"a.example\";proto=http",
+            ),
+            ("via", "1.1 other, 1.1 tollgate", "1.1 other, 1.1 tollgate"),
+        ] {
+            assert_eq!(passed(&lines, &STRANGER, name), of_stranger, "{name}");
+            assert_eq!(passed(&lines, &proxy, name), of_proxy, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_connection_that_is_to_become_something_else_still_says_so() {
+        let lines = [("connection", "keep-alive, Upgrade"), ("upgrade", "websocket")];
+        assert_eq!(passed(&lines, &STRANGER, "connection"), "upgrade");
+        assert_eq!(passed(&lines, &STRANGER, "upgrade"), "websocket");
+        for hidden in ["h2c", "H2C", "HTTP/2.0", "TLS/1.2", "websocket, h2c"] {
+            let lines = [("connection", "upgrade, http2-settings"), ("upgrade", hidden)];
+            assert_eq!(passed(&lines, &STRANGER, "upgrade"), "", "{hidden}");
+            assert_eq!(passed(&lines, &STRANGER, "connection"), "", "{hidden}");
+        }
+    }
+
+    #[test]
+    fn cookies_are_one_line_and_fields_of_limits_are_nobodys_but_ours() {
+        let lines = [
+            ("cookie", "a=1"),
+            ("cookie", "b=2"),
+            ("ratelimit", "\"api\";r=1000"),
+            ("x-ratelimit-remaining", "1000"),
+        ];
+        assert_eq!(passed(&lines, &STRANGER, "cookie"), "a=1; b=2");
+        assert_eq!(passed(&lines, &STRANGER, "ratelimit"), "");
+        assert_eq!(passed(&lines, &STRANGER, "x-ratelimit-remaining"), "");
+    }
+
+    #[test]
+    fn an_id_is_kept_if_there_is_one_that_can_be_read() {
+        let name = HeaderName::from_static("x-request-id");
+        let kept = |lines: &[(&'static str, &'static str)]| {
+            request_id(&parts(lines).headers, &name).is_some()
+        };
+        assert!(kept(&[("x-request-id", "abc-123")]));
+        assert!(!kept(&[]));
+        assert!(!kept(&[("x-request-id", "")]));
+        assert!(!kept(&[("x-request-id", "two words")]));
+        assert!(!kept(&[("x-request-id", "a"), ("x-request-id", "b")]));
+        let long: &'static str = "x".repeat(REQUEST_ID_BYTES_MAX + 1).leak();
+        assert!(!kept(&[("x-request-id", long)]));
+        assert!(kept(&[("x-request-id", &long[1..])]));
+    }
 }
