@@ -119,6 +119,60 @@ async fn what_is_no_event_is_not_counted() {
     }
 }
 
+/// Where in a text each event would be whole: before the byte that ends the empty line behind it. Told
+/// by going through the lines one by one, with all of the text at hand.
+fn events_due(text: &str) -> Vec<usize> {
+    let mut start = text.strip_prefix('\u{feff}').map_or(0, |rest| text.len() - rest.len());
+    let (mut due, mut has_data) = (Vec::new(), false);
+    while let Some(length) = text[start..].find(['\r', '\n']) {
+        let (line, end) = (&text[start..start + length], start + length);
+        if line.is_empty() && std::mem::take(&mut has_data) {
+            due.push(end);
+        }
+        has_data |= line == "data" || line.starts_with("data:");
+        start = end + if text[end..].starts_with("\r\n") { 2 } else { 1 };
+    }
+    due
+}
+
+#[tokio::test]
+async fn events_are_found_in_any_text_split_anywhere() {
+    const WORDS: [&str; 12] =
+        ["data", "data:", "d", "ata: x", ":", " ", "\n", "\n\n", "\r", "\r\n", "\u{feff}", "\n"];
+    let mut state = 1_u64;
+    let mut below = move |most: usize| {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % most
+    };
+    let (door, mut closed) = (door(""), 0);
+    for _ in 0..2_000 {
+        let text: String = (0..below(100)).map(|_| WORDS[below(WORDS.len())]).collect();
+        let mut places: Vec<usize> = (0..below(6)).map(|_| below(text.len() + 1)).collect();
+        places.sort_unstable();
+        let body = stream(&door, EVENTS, split(text.as_bytes(), &places)).await;
+        let end = events_due(&text).get(2).copied();
+        let expected = &text[..end.unwrap_or(text.len())];
+        let passed = received(body).await.0;
+        assert_eq!(String::from_utf8_lossy(&passed), expected, "{text:?} split at {places:?}");
+        closed += usize::from(end.is_some());
+    }
+    assert!(closed > 500, "only {closed} texts had a third event");
+}
+
+#[tokio::test]
+async fn a_message_that_claims_to_be_huge_is_counted_by_what_it_claims() {
+    let head = [1, 255, 255, 255, 255, 7];
+    let by_length = "limits: [{name: bytes, when: {layer: stream}, rate: 4000000000/second, \
+                     algorithm: fixed_window, cost: {attribute: bytes}, on_denied: delay}]";
+    let body = stream(&Door::new(by_length), GRPC, split(&head, &[2])).await;
+    let (passed, trailers, _) = received(body).await;
+    assert_eq!((passed.len(), &trailers.unwrap()["grpc-status"]), (0, &"8".parse().unwrap()));
+    // What is counted by number costs one, however long it is, and is passed on as it comes.
+    let body = stream(&door(""), GRPC, split(&head, &[2])).await;
+    assert_eq!(received(body).await.0, head);
+}
+
 #[tokio::test]
 async fn messages_of_grpc_end_with_a_status_after_the_last_that_is_allowed() {
     let two = messages(&["one", ""]);
