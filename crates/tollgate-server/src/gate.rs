@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arc_swap::ArcSwapOption;
 use rustls::ClientConfig;
 use tokio::sync::{mpsc, oneshot};
-use tollgate::Limiter;
 use tollgate::http::TollgateLayer;
+use tollgate::{Limiter, Slots};
 
 use crate::gateway::{Arrivals, Targets};
 use crate::http1::Bodies;
@@ -25,6 +25,8 @@ pub(crate) struct Gate {
     /// What the gateway puts around every request: one, so that all share what is held.
     pub(crate) layer: TollgateLayer,
     pub(crate) arrivals: Arrivals,
+    /// What connections and WebSockets hold as long as they last.
+    pub(crate) slots: Arc<Slots>,
     pub(crate) targets: Targets,
     /// Who is trusted to vouch for the servers behind the gateway, if any are spoken to over TLS.
     pub(crate) upstream_tls: ArcSwapOption<ClientConfig>,
@@ -45,10 +47,12 @@ impl Gate {
     pub(crate) fn new(limiter: Limiter) -> (Self, mpsc::Receiver<reload::Request>) {
         let (reloads, requests) = mpsc::channel(1);
         let limiter = Arc::new(limiter);
+        let slots = Arc::new(Slots::new(Arc::clone(&limiter)));
         let max_held = limiter.with_policy(|policy| policy.settings().gateway.max_held);
         let gate = Self {
             layer: TollgateLayer::new(Arc::clone(&limiter)).max_held(max_held as usize),
-            arrivals: Arrivals::new(Arc::clone(&limiter)),
+            arrivals: Arrivals::new(Arc::clone(&limiter), Arc::clone(&slots)),
+            slots,
             targets: Targets::default(),
             upstream_tls: ArcSwapOption::empty(),
             limiter,

@@ -17,6 +17,7 @@ mod proxy;
 pub(crate) mod proxy_protocol;
 mod targets;
 mod upgrade;
+mod websocket;
 
 use std::borrow::Cow;
 use std::convert::Infallible;
@@ -95,11 +96,7 @@ where
     let wind_up = http1::UpgradeableConnection::graceful_shutdown;
     drive(connection, wind_up, &link.visitor, watch).await;
     if let Some(tunnel) = link.take_tunnel() {
-        let watch = Watch::new(&activity, &settings, false);
-        tokio::select! {
-            () = tunnel.run() => {}
-            () = idle(watch) => tracing::debug!(%peer, "nothing happens in a tunnel"),
-        }
+        tunnel.run(idle(Watch::new(&activity, &settings, false))).await;
     }
 }
 

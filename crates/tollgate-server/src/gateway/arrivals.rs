@@ -36,8 +36,7 @@ pub(crate) struct Stay {
 }
 
 impl Arrivals {
-    pub(crate) fn new(limiter: Arc<Limiter>) -> Self {
-        let slots = Arc::new(Slots::new(Arc::clone(&limiter)));
+    pub(crate) fn new(limiter: Arc<Limiter>, slots: Arc<Slots>) -> Self {
         Self { limiter, slots, closed: Mutex::default() }
     }
 
@@ -92,7 +91,9 @@ mod tests {
         let policy = Policy::parse("policy.yaml", policy, &mut |_| Err(String::new()));
         let policy = policy.unwrap_or_else(|mistakes| panic!("{mistakes}"));
         let limiter = Limiter::new(policy, store).expect("a handful of limits");
-        (Arrivals::new(Arc::new(limiter)), clock)
+        let limiter = Arc::new(limiter);
+        let slots = Arc::new(Slots::new(Arc::clone(&limiter)));
+        (Arrivals::new(limiter, slots), clock)
     }
 
     async fn admit(arrivals: &Arrivals, client: &str) -> Option<Stay> {

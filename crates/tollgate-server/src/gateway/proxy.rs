@@ -30,6 +30,7 @@ use super::dial::{Purpose, dial};
 use super::fields::{self, Sender};
 use super::pool::{Loan, Upstream};
 use super::upgrade::Tunnel;
+use super::websocket::{self, Socket};
 use crate::connection::Visitor;
 
 /// Passes on the requests of one client's connection.
@@ -79,6 +80,7 @@ struct Plan {
 struct Patience {
     connect: Duration,
     head: Duration,
+    idle: Option<Duration>,
 }
 
 impl Patience {
@@ -86,6 +88,7 @@ impl Patience {
         Self {
             connect: duration(settings.connect_timeout),
             head: duration(settings.headers_timeout),
+            idle: settings.idle_timeout.map(duration),
         }
     }
 }
@@ -136,23 +139,36 @@ impl Link {
         };
         // HTTP/2 has no such thing, and HTTP/1.0 does not know of it.
         let to = fields::upgrade(&parts.headers).filter(|_| parts.version == Version::HTTP_11);
-        let client = parts.extensions.remove::<OnUpgrade>();
-        fields::pass_on_request(&mut parts, &plan.sender, to.clone());
-        let request = Request::from_parts(parts, Sending::from(body));
-        match to.zip(client) {
-            None => match self.send(&plan, request, Purpose::Requests).await {
+        let Some((to, client)) = to.zip(parts.extensions.remove::<OnUpgrade>()) else {
+            fields::pass_on_request(&mut parts, &plan.sender, None);
+            let request = Request::from_parts(parts, Sending::from(body));
+            return match self.send(&plan, request, Purpose::Requests).await {
                 Ok((response, loan, progress)) => finish(response, loan, progress),
                 Err(refused) => refused,
-            },
-            Some((_, client)) => match self.send(&plan, request, Purpose::Upgrade).await {
-                Ok((response, loan, progress)) => {
-                    if response.status() != StatusCode::SWITCHING_PROTOCOLS {
-                        return finish(response, loan, progress);
-                    }
-                    self.become_tunnel(response, loan, client)
+            };
+        };
+        let socket = if websocket::is_websocket(&parts.headers) {
+            websocket::prepare(&mut parts.headers);
+            let Visitor { gate, peer, .. } = &self.visitor;
+            match Socket::open(gate, &gate.slots, &parts, peer.ip()).await {
+                Ok(socket) => Some((socket, plan.patience.idle)),
+                Err(refused) => return refused,
+            }
+        } else {
+            None
+        };
+        fields::pass_on_request(&mut parts, &plan.sender, Some(to));
+        let request = Request::from_parts(parts, Sending::from(body));
+        match self.send(&plan, request, Purpose::Upgrade).await {
+            Ok((response, loan, progress)) => {
+                let has_agreed = response.status() == StatusCode::SWITCHING_PROTOCOLS
+                    && websocket::is_websocket(response.headers()) == socket.is_some();
+                if !has_agreed {
+                    return finish(response, loan, progress);
                 }
-                Err(refused) => refused,
-            },
+                self.become_tunnel(response, loan, client, socket)
+            }
+            Err(refused) => refused,
         }
     }
 
@@ -256,10 +272,11 @@ impl Link {
         mut response: Response<Incoming>,
         loan: Loan,
         client: OnUpgrade,
+        socket: Option<(Socket, Option<Duration>)>,
     ) -> Response<Coming> {
         let server = hyper::upgrade::on(&mut response);
         let to = response.headers().get(UPGRADE).cloned();
-        let tunnel = Tunnel::new(client, server, loan);
+        let tunnel = Tunnel::new(client, server, loan, socket);
         *self.tunnel.lock().unwrap_or_else(PoisonError::into_inner) = Some(tunnel);
         let version = response.version();
         fields::pass_on_response(response.headers_mut(), version);
