@@ -2,6 +2,7 @@
 
 mod admin;
 mod forward_auth;
+mod gateway;
 mod grpc;
 mod hosts;
 mod http;
