@@ -3,6 +3,7 @@
 pub(crate) mod client;
 mod hostile;
 pub(crate) mod upstream;
+mod websocket;
 
 use tollgate_server::Door;
 
