@@ -170,6 +170,11 @@ impl Passage {
         let Self { told, slot, awaiting, known } = self;
         let headers = response.headers();
         let bill = awaiting.map(|limiter| Bill::of(limiter, &told.verdict, &response));
+        if let Some(exhausted) = known.as_ref().and_then(|known| known.silenced()) {
+            let mut answer = refusal::grpc_exhausted(&exhausted.to_string());
+            told.insert_into(answer.headers_mut());
+            return answer.map(ResponseBody::refusal);
+        }
         let flow = known.and_then(|known| Flow::of(&known, Direction::Down, headers));
         let watched = (bill.is_some() || flow.is_some()).then(|| {
             let is_grpc = refusal::is_grpc(headers);

@@ -201,8 +201,13 @@ impl Watched {
             Some(flow) => ready!(flow.poll_frame(body, context)),
             None => Passing::of(ready!(body.poll_frame(context))),
         };
+        let is_data = matches!(&passing, Passing::Frame(frame) if frame.is_data());
+        if !is_data && let Some(exhausted) = self.flow.as_ref().and_then(|it| it.known().silenced())
+        {
+            return Poll::Ready((Some(Ok(exhausted.in_grpc())), true));
+        }
         Poll::Ready(match (passing, outgrown, &mut self.bill) {
-            (Passing::Frame(frame), Some(limit), _) if frame.is_data() => {
+            (Passing::Frame(_), Some(limit), _) if is_data => {
                 let exhausted = Exhausted { limit: Some(limit) };
                 let end =
                     if self.is_grpc { Ok(exhausted.in_grpc()) } else { Err(exhausted.into()) };
@@ -228,7 +233,7 @@ impl Watched {
 /// Why a body ended before its end: a limit has no more for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exhausted {
-    limit: Option<Arc<str>>,
+    pub(super) limit: Option<Arc<str>>,
 }
 
 impl Exhausted {

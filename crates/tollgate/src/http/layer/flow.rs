@@ -4,8 +4,8 @@
 //! not passed is not asked for either: whoever sends it has to wait, and nothing piles up here.
 
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use http_body::{Body, Frame};
 use tokio::time::{Sleep, sleep};
 
 use super::Shared;
-use super::body::BoxError;
+use super::body::{BoxError, Exhausted};
 use super::messages::{Messages, Next};
 use crate::http::{Attributes, number_before};
 use crate::{Asked, End, Layer, Missing, OnDenied, Request, Verdict, Waiting};
@@ -29,6 +29,8 @@ pub(super) struct Known {
     values: Vec<u8>,
     /// Where each name and its value end.
     ends: Vec<(usize, usize)>,
+    /// Why the client may send no more, once that is so.
+    silenced: OnceLock<Reason>,
 }
 
 impl Known {
@@ -41,7 +43,14 @@ impl Known {
             values.extend_from_slice(value);
             ends.push((names.len(), values.len()));
         }
-        Self { shared: Arc::clone(shared), stream, names, values, ends }
+        let (shared, silenced) = (Arc::clone(shared), OnceLock::new());
+        Self { shared, stream, names, values, ends, silenced }
+    }
+
+    /// Why the request broke off, if the client sent more than it may. The service saw that, and what
+    /// it makes of it would not tell the client.
+    pub(super) fn silenced(&self) -> Option<Exhausted> {
+        self.silenced.get().map(|limit| Exhausted { limit: limit.clone() })
     }
 
     /// Asks about a message of so many bytes.
@@ -128,6 +137,11 @@ impl Flow {
     pub(super) fn of(known: &Arc<Known>, direction: Direction, head: &HeaderMap) -> Option<Self> {
         let (messages, known) = (Messages::of(head)?, Arc::clone(known));
         Some(Self { known, direction, messages, rest: Bytes::new(), state: State::Open })
+    }
+
+    /// What is known of its request.
+    pub(super) fn known(&self) -> &Known {
+        &self.known
     }
 
     /// Whether all that has come has passed.
@@ -237,7 +251,11 @@ impl Flow {
             }
             (closing, _) => {
                 let answer = closing.or_else(|| denials().next());
-                State::Closed(answer.map(|answer| Arc::clone(answer.rule().name())))
+                let reason = answer.map(|answer| Arc::clone(answer.rule().name()));
+                if let Direction::Up = self.direction {
+                    self.known.silenced.get_or_init(|| reason.clone());
+                }
+                State::Closed(reason)
             }
         };
     }

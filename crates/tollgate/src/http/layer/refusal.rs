@@ -102,6 +102,11 @@ fn in_grpc(status: StatusCode, sentence: &str) -> Response<Bytes> {
     answer
 }
 
+/// The answer to a call of gRPC whose caller has sent too much.
+pub(super) fn grpc_exhausted(sentence: &str) -> Response<Bytes> {
+    in_grpc(StatusCode::TOO_MANY_REQUESTS, sentence)
+}
+
 /// The end of an answer of gRPC that must not go on, since its caller has had too much.
 pub(super) fn grpc_trailers(sentence: &str) -> HeaderMap {
     let mut trailers = HeaderMap::new();

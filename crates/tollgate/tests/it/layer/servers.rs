@@ -123,6 +123,22 @@ async fn a_stream_of_tonic_that_sends_too_much_ends_with_a_status() {
     }
 }
 
+#[tokio::test]
+async fn a_caller_of_tonic_that_sends_too_much_is_told_so() {
+    let policy = "limits: [{name: sent, when: {layer: stream, direction: up}, rate: 1/hour}]";
+    let limits = TollgateLayer::new(limiter(policy));
+    let (_, service) = tonic_health::server::health_reporter();
+    let (listener, address) = listener().await;
+    let server = Server::builder().layer(limits).add_service(service);
+    tokio::spawn(server.serve_with_incoming(TcpIncoming::from(listener)));
+    let channel = Channel::from_shared(format!("http://{address}")).unwrap().connect().await;
+    let mut client = HealthClient::new(channel.unwrap());
+    assert!(client.check(HealthCheckRequest::default()).await.is_ok());
+    let refusal = client.check(HealthCheckRequest::default()).await.unwrap_err();
+    assert_eq!(refusal.code(), Code::ResourceExhausted);
+    assert_eq!(refusal.message(), "limit \"sent\" has no more for the rest of this");
+}
+
 /// A server of bare hyper, HTTP/1.1 and HTTP/2, whose responses never end.
 async fn endless(policy: &str, next: Next) -> (Arc<Limiter>, SocketAddr) {
     let limiter = limiter(policy);

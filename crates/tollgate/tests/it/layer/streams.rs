@@ -2,9 +2,10 @@
 
 use std::convert::Infallible;
 use std::error::Error;
-use std::future::ready;
+use std::future;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex};
-use std::task::Poll;
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request, Response};
@@ -233,7 +234,7 @@ async fn every_stream_is_counted_by_itself_and_by_who_sends_it() {
         let service = Does(|_: super::Received| {
             let parts = parts.lock().expect("nobody panics").take().expect("once");
             let response = ok().header("content-type", GRPC).body(parts).expect("a response");
-            ready(Ok::<_, Infallible>(response))
+            future::ready(Ok::<_, Infallible>(response))
         });
         let response = call(&mut door.layer.layer(service), get(path)).await.await.unwrap();
         passed.push(received(response.into_body()).await.0.len() / message(b"1").len());
@@ -338,6 +339,65 @@ async fn messages_that_a_client_sends_over_grpc_break_off_after_the_last_that_is
 }
 
 #[tokio::test]
+async fn a_client_that_sends_too_much_is_told_so_whatever_the_service_makes_of_it() {
+    let trailer = || {
+        let trailers = [("grpc-status".parse().expect("a name"), HeaderValue::from_static("2"))];
+        Ok(Frame::trailers(HeaderMap::from_iter(trailers)))
+    };
+    for (sent, told) in [(&["1", "2", "3"][..], "8"), (&["1", "2"], "2")] {
+        // Answers when the request has ended, or has begun to answer before.
+        for is_early in [false, true] {
+            let service = Does(move |request: Request<RequestBody<Parts>>| async move {
+                let mut parts = split(&messages(&["hello"]), &[]);
+                parts.0.push_back(trailer());
+                let mut request = Some(request.into_body());
+                if let Some(request) = request.take_if(|_| !is_early) {
+                    received(request).await;
+                }
+                let head = ok().header("content-type", GRPC);
+                let response = head.body(Answering { request, parts }).expect("a response");
+                Ok::<_, Infallible>(response)
+            });
+            let request = from("/").method("POST").header("content-type", GRPC);
+            let request = request.body(split(&messages(sent), &[4])).unwrap();
+            let up = Door::new(
+                "limits: [{name: messages, rate: 2/hour, \
+                                when: {layer: stream, direction: up}}]",
+            );
+            let response = call(&mut up.layer.layer(service), request).await.await.unwrap();
+            let head = response.headers().get("grpc-status").cloned();
+            let (_, trailers, error) = received(response.into_body()).await;
+            assert!(error.is_none());
+            let status = trailers.map(|trailers| trailers["grpc-status"].clone()).or(head);
+            assert_eq!(status.unwrap(), told, "early: {is_early}");
+        }
+    }
+}
+
+/// A response that reads its request to the end, if it is still there, before it sends anything.
+struct Answering {
+    request: Option<RequestBody<Parts>>,
+    parts: Parts,
+}
+
+impl Body for Answering {
+    type Data = Bytes;
+    type Error = &'static str;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, &'static str>>> {
+        while let Some(request) = &mut self.request {
+            if !matches!(ready!(Pin::new(request).poll_frame(context)), Some(Ok(_))) {
+                self.request = None;
+            }
+        }
+        Pin::new(&mut self.parts).poll_frame(context)
+    }
+}
+
+#[tokio::test]
 async fn a_stream_that_is_closed_gives_back_what_its_request_holds() {
     let door = Door::new(
         "limits: [{name: jobs, concurrency: 3}, \
@@ -372,7 +432,7 @@ async fn only_what_is_counted_hides_its_length() {
         let response = Mutex::new(Some(head.body(body).expect("a response")));
         let service = Does(|_: super::Received| {
             let response = response.lock().expect("nobody panics").take().expect("once");
-            ready(Ok::<Response<Full<Bytes>>, Infallible>(response))
+            future::ready(Ok::<Response<Full<Bytes>>, Infallible>(response))
         });
         let response = call(&mut door.layer.layer(service), get("/")).await.await;
         response.expect("it has not failed").body().size_hint().exact()
