@@ -5,7 +5,7 @@ use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
 /// Longer than any test waits for a byte when all is well.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A connection, and what was read of it and not yet looked at.
 pub(crate) struct Client {
@@ -91,7 +91,7 @@ impl Client {
         let head = self.until(b"\r\n\r\n")?;
         let head = String::from_utf8(head).expect("a head is text");
         let (line, fields) = head.split_once("\r\n").expect("a head has a line");
-        let status = line.strip_prefix("HTTP/1.1 ").and_then(|it| it.get(..3)?.parse().ok());
+        let status = line.strip_prefix("HTTP/1.").and_then(|it| it.get(2..5)?.parse().ok());
         let pairs = fields.lines().filter_map(|field| field.split_once(": "));
         let pairs = pairs.map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned()));
         Some((status.unwrap_or_else(|| panic!("no status: {line}")), pairs.collect()))
@@ -130,7 +130,8 @@ impl Client {
         assert!(rest.is_empty(), "not the end: {}", String::from_utf8_lossy(&rest));
     }
 
-    fn until(&mut self, end: &[u8]) -> Option<Vec<u8>> {
+    /// Everything up to and with `end`; none if the connection ends first.
+    pub(crate) fn until(&mut self, end: &[u8]) -> Option<Vec<u8>> {
         loop {
             if let Some(at) = self.read.windows(end.len()).position(|window| window == end) {
                 return Some(self.read.drain(..at + end.len()).collect());
@@ -149,7 +150,7 @@ impl Client {
                 Some(())
             }
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
-                panic!("waited for long, and in vain, after {:?}", self.read.escape_ascii())
+                panic!("waited for long, and in vain, after {}", self.read.escape_ascii())
             }
             // Whoever has sent too much is cut off by a reset.
             Err(_) => None,
