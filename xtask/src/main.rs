@@ -23,7 +23,9 @@ usage: cargo xtask COMMAND
   bench [NAME] [-- ARG…]  measure tollgate beside its peers (given no name: instructions as well)
   bench server [-- ARG…]  measure the server beside others, over sockets, into docs/benchmarks.md
   bench redis [-- ARG…]   measure the Redis store beside redis-benchmark, into docs/benchmarks.md
+  bench gateway [-- ARG…] measure the gateway beside other proxies, into docs/benchmarks.md
   bench decide [--check]  count instructions per decision into docs/instructions.md, or compare
+  soak [SECONDS]          everything at once at the gateway, for two minutes unless told otherwise
   fuzz TARGET [SECONDS]   fuzz policy, path, key, snapshot, resp, check or settle, for a minute unless told otherwise
 ";
 
@@ -54,8 +56,10 @@ enum Request {
     BenchPeers(Vec<String>),
     BenchServer(Vec<String>),
     BenchRedis(Vec<String>),
+    BenchGateway(Vec<String>),
     CountInstructions,
     CheckInstructions,
+    Soak { seconds: u32 },
     Fuzz { target: String, seconds: u32 },
 }
 
@@ -79,7 +83,10 @@ impl Request {
             ("bench", ["decide", ..]) => None,
             ("bench", ["server", ..]) => Some(Self::BenchServer(without_separator(&rest[1..]))),
             ("bench", ["redis", ..]) => Some(Self::BenchRedis(without_separator(&rest[1..]))),
+            ("bench", ["gateway", ..]) => Some(Self::BenchGateway(without_separator(&rest[1..]))),
             ("bench", _) => Some(Self::BenchPeers(without_separator(rest))),
+            ("soak", []) => Some(Self::Soak { seconds: 120 }),
+            ("soak", [seconds]) => Some(Self::Soak { seconds: seconds.parse().ok()? }),
             ("fuzz", [target]) => Self::fuzz(target, "60"),
             ("fuzz", [target, seconds]) => Self::fuzz(target, seconds),
             _ => None,
@@ -109,8 +116,10 @@ impl Request {
             Self::BenchPeers(arguments) => bench::against_peers(&arguments),
             Self::BenchServer(arguments) => bench::server::run(&arguments),
             Self::BenchRedis(arguments) => bench::redis_store(&arguments),
+            Self::BenchGateway(arguments) => bench::gateway::run(&arguments),
             Self::CountInstructions => bench::decide::record(),
             Self::CheckInstructions => bench::decide::check(),
+            Self::Soak { seconds } => suite::soak(seconds),
             Self::Fuzz { target, seconds } => fuzz::run(&target, seconds),
         }
     }
@@ -150,6 +159,8 @@ mod tests {
         let fuzz = |seconds| Some(Request::Fuzz { target: "key".to_owned(), seconds });
         check("fuzz key", &fuzz(60));
         check("fuzz key 5", &fuzz(5));
+        check("soak", &Some(Request::Soak { seconds: 120 }));
+        check("soak 5", &Some(Request::Soak { seconds: 5 }));
     }
 
     #[test]
@@ -162,6 +173,7 @@ mod tests {
         check("bench server", &Some(Request::BenchServer(vec![])));
         check("bench server -- --quick", &Some(Request::BenchServer(words("--quick"))));
         check("bench redis --quick", &Some(Request::BenchRedis(words("--quick"))));
+        check("bench gateway --quick", &Some(Request::BenchGateway(words("--quick"))));
         check("bench server --only resp", &Some(Request::BenchServer(words("--only resp"))));
     }
 

@@ -12,7 +12,7 @@ use std::process::Command;
 
 use crate::shell;
 
-pub(crate) use packages::install as install_packages;
+pub(crate) use packages::{envoy, install as install_packages};
 
 /// Something to be found on `PATH`.
 #[derive(Debug)]
@@ -26,6 +26,14 @@ pub(crate) struct Part {
     /// What it is needed for, to be told to who must install it.
     pub(crate) why: &'static str,
 }
+
+const PYTHON: Part = Part {
+    command: "python3",
+    // Debian's python3 comes without what makes a virtual environment.
+    trial: &["-c", "import ensurepip, venv"],
+    package: "python3-venv",
+    why: "Envoy, Valkey, redis-py and schemathesis are installed with it",
+};
 
 /// What `cargo xtask test` needs.
 pub(crate) const FOR_TESTS: &[Part] = &[
@@ -72,13 +80,7 @@ pub(crate) const FOR_TESTS: &[Part] = &[
         package: "iproute2",
         why: "it lays the wire over which rulesets are tried",
     },
-    Part {
-        command: "python3",
-        // Debian's python3 comes without what makes a virtual environment.
-        trial: &["-c", "import ensurepip, venv"],
-        package: "python3-venv",
-        why: "Envoy, Valkey, redis-py and schemathesis are installed with it",
-    },
+    PYTHON,
     Part { command: "node", trial: &[], package: "nodejs", why: "it runs node-redis" },
     Part { command: "npm", trial: &[], package: "npm", why: "node-redis is installed with it" },
 ];
@@ -121,6 +123,19 @@ pub(crate) const FOR_REDIS_BENCHMARK: &[Part] = &[
         package: "redis-tools",
         why: "it tells how many decisions the server can make",
     },
+];
+
+/// What `cargo xtask bench gateway` needs.
+pub(crate) const FOR_GATEWAY_BENCHMARK: &[Part] = &[
+    Part {
+        command: "nginx",
+        trial: &[],
+        package: "nginx-light",
+        why: "it is the server behind all proxies, and one of them",
+    },
+    PYTHON,
+    Part { command: "wrk", trial: &[], package: "wrk", why: "it asks over HTTP/1.1" },
+    Part { command: "h2load", trial: &[], package: "nghttp2-client", why: "it asks over HTTP/2" },
 ];
 
 /// Installs packages without starting the services in them: tests start servers of their own, and a

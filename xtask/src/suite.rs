@@ -23,6 +23,13 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
     Ok(())
 }
 
+/// What the suite does at the gateway for a moment, for so many seconds and as it is shipped.
+pub(crate) fn soak(seconds: u32) -> Result<(), String> {
+    let arguments = ["test", "--release", "--package", "tollgate-cli", "--test", "it", "soak"];
+    let mut test = shell::cargo(&arguments);
+    shell::run(test.args(["--", "--nocapture"]).env("TOLLGATE_SOAK_SECONDS", seconds.to_string()))
+}
+
 /// All packages, unless some are asked for by name: without this, cargo tests the command alone.
 fn test_arguments(arguments: &[String]) -> Vec<String> {
     let mut for_cargo = arguments.iter().take_while(|argument| *argument != "--");

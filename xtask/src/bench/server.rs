@@ -1,7 +1,8 @@
 //! The server beside other servers.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
+use super::as_argument;
 use crate::parts;
 use crate::shell;
 
@@ -9,9 +10,7 @@ use crate::shell;
 pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
     parts::require(parts::FOR_SERVER_BENCHMARK)?;
     let throttlecrab = throttlecrab()?;
-    shell::run(&mut shell::cargo(&["build", "--release", "--package", "tollgate-cli"]))?;
-    let tollgate = shell::target_dir().join("release/tollgate");
-    let mut all = vec![as_argument(&tollgate)?, as_argument(&throttlecrab)?];
+    let mut all = vec![as_argument(&super::tollgate()?)?, as_argument(&throttlecrab)?];
     all.extend_from_slice(arguments);
     super::run("server", &all)
 }
@@ -25,9 +24,4 @@ fn throttlecrab() -> Result<PathBuf, String> {
         shell::run(shell::cargo(&install).arg("--root").arg(&folder))?;
     }
     Ok(program)
-}
-
-fn as_argument(path: &Path) -> Result<String, String> {
-    let text = path.to_str().map(str::to_owned);
-    text.ok_or_else(|| format!("{} is not UTF-8; choose another target folder", path.display()))
 }

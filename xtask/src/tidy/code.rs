@@ -35,6 +35,7 @@ const UNSAFE: &[Allowed] = &[
 const SLEEPS: &[Allowed] = &[
     Allowed { place: "crates/tollgate-harness/src/", why: "it waits for servers, and delays" },
     Allowed { place: "crates/tollgate-cli/tests/it/support.rs", why: "it waits for processes" },
+    Allowed { place: "crates/tollgate-cli/tests/it/soak.rs", why: "it goes on for a while" },
     Allowed { place: "crates/tollgate-server/src/server.rs", why: "it waits before it stops" },
     Allowed { place: "crates/tollgate-store/src/redis/", why: "it asks again after a pause" },
     Allowed { place: "bench/", why: "it measures time" },

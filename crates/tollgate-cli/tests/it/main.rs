@@ -18,6 +18,7 @@ mod packaging;
 mod redis_clients;
 mod redis_store;
 mod schema;
+mod soak;
 mod support;
 mod validate;
 
