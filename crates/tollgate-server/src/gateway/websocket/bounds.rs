@@ -10,8 +10,8 @@ pub(crate) const MESSAGE_BYTES_MAX: u64 = 16 * 1024 * 1024;
 /// otherwise a message in single bytes would be a flood that counts as one.
 pub(crate) const FRAGMENTS_A_MESSAGE: u64 = 256;
 
-/// Bytes that are under way in each direction, for each socket.
-pub(crate) const RELAYED_BYTES: usize = 8 * 1024;
+/// Bytes that are under way in each direction, for each socket; none while it is quiet.
+pub(crate) const RELAYED_BYTES: usize = 16 * 1024;
 
 /// Bytes of the reason in a close frame: a control frame holds 125, and the code takes two.
 pub(crate) const REASON_BYTES_MAX: usize = 123;

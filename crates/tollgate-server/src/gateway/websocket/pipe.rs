@@ -1,25 +1,32 @@
 //! One direction of a socket: bytes that were read, and of them those that may be sent.
 //!
 //! Every step can be given up at any `await` and taken again later, with nothing lost or sent twice.
+//! Most sockets are quiet most of the time, and keep no room meanwhile.
 
-use std::future::pending;
+use std::cell::RefCell;
+use std::future::{pending, poll_fn};
 use std::io;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::time::{Duration, Instant, sleep_until};
 
 use super::bounds::RELAYED_BYTES;
 use crate::moment::moment;
 
+thread_local! {
+    /// Where bytes are put first.
+    static ROOM: RefCell<Box<[u8]>> = RefCell::new(vec![0; RELAYED_BYTES].into());
+}
+
 pub(crate) struct Pipe<'l, R, W> {
     pub(crate) from: R,
     pub(crate) to: W,
-    /// `..sent` is gone, `sent..passed` may be sent, and `passed..read` has to be looked at.
-    buffer: Box<[u8]>,
+    /// `..sent` is gone, `sent..passed` may be sent, and `passed..` has to be looked at.
+    buffer: Vec<u8>,
     sent: usize,
     passed: usize,
-    read: usize,
     life: &'l Life,
 }
 
@@ -29,34 +36,41 @@ where
     W: AsyncWrite + Unpin,
 {
     pub(crate) fn new(from: R, to: W, life: &'l Life) -> Self {
-        let buffer = vec![0; RELAYED_BYTES].into_boxed_slice();
-        Self { from, to, buffer, sent: 0, passed: 0, read: 0, life }
+        Self { from, to, buffer: Vec::new(), sent: 0, passed: 0, life }
     }
 
     /// What has to be looked at.
     pub(crate) fn arrived(&self) -> &[u8] {
-        &self.buffer[self.passed..self.read]
+        &self.buffer[self.passed..]
     }
 
     /// Says that the first so many bytes of it may be sent.
     pub(crate) fn pass(&mut self, bytes: usize) {
         self.passed += bytes;
-        debug_assert!(self.passed <= self.read, "nobody passes what has not arrived");
+        debug_assert!(self.passed <= self.buffer.len(), "nobody passes what has not arrived");
     }
 
     /// Reads more; false at the end. While there is no room it reads nothing.
     pub(crate) async fn read(&mut self) -> io::Result<bool> {
-        if self.sent > 0 {
-            self.buffer.copy_within(self.sent..self.read, 0);
-            self.passed -= self.sent;
-            self.read -= self.sent;
-            self.sent = 0;
-        }
-        if self.read == self.buffer.len() {
+        self.buffer.drain(..self.sent);
+        self.passed -= self.sent;
+        self.sent = 0;
+        let room_left = RELAYED_BYTES - self.buffer.len();
+        if room_left == 0 {
             pending::<()>().await;
         }
-        let read = self.from.read(&mut self.buffer[self.read..]).await?;
-        self.read += read;
+        let read = poll_fn(|context| {
+            ROOM.with_borrow_mut(|room| {
+                let mut room = ReadBuf::new(&mut room[..room_left]);
+                let polled = Pin::new(&mut self.from).poll_read(context, &mut room);
+                self.buffer.extend_from_slice(room.filled());
+                if polled.is_pending() && self.buffer.is_empty() {
+                    self.buffer = Vec::new();
+                }
+                polled.map_ok(|()| room.filled().len())
+            })
+        });
+        let read = read.await?;
         self.life.note();
         Ok(read > 0)
     }

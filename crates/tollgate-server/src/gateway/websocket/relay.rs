@@ -36,7 +36,10 @@ where
     };
     let mut by_us = None;
     match ended {
-        Ended::ByUs(close) => by_us = Some(close),
+        Ended::ByUs(close) => {
+            tracing::debug!(?close, "a WebSocket is closed");
+            by_us = Some(close);
+        }
         Ended::ByClient => {
             let client_leaves = async {
                 discard(&mut up.pipe.from).await;

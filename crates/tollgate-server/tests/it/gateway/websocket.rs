@@ -302,9 +302,8 @@ async fn a_new_policy_holds_for_sockets_that_are_open() {
     stop(house.running).await;
 }
 
-#[tokio::test]
-async fn messages_are_counted_in_redis_too() {
-    let redis = Server::start(Flavour::Redis);
+/// A gateway that counts in Redis, and a socket that was opened when Redis was reached.
+async fn at_redis(redis: &Server) -> (House, Socket) {
     let store = format!("store: {{redis: {{url: '{}', timeout: 10s}}}}", redis.url());
     let limits = "  - {name: talk, when: {layer: websocket}, rate: 4/hour, on_store_failure: deny}
   - {name: sockets, when: {layer: websocket}, concurrency: 1, on_store_failure: deny}";
@@ -317,7 +316,25 @@ async fn messages_are_counted_in_redis_too() {
             }
         }
     };
-    let mut socket = timeout(PATIENCE, reached).await.expect("Redis is reached");
+    let socket = timeout(PATIENCE, reached).await.expect("Redis is reached");
+    (house, socket)
+}
+
+#[tokio::test]
+async fn a_message_that_nobody_can_count_is_no_fault_of_the_client() {
+    let redis = Server::start(Flavour::Redis);
+    let (house, mut socket) = at_redis(&redis).await;
+    echoes(&mut socket, "one").await;
+    drop(redis);
+    send(&mut socket, Message::text("two")).await;
+    closes(socket, 1013, "a limit cannot be counted; try again later").await;
+    stop(house.running).await;
+}
+
+#[tokio::test]
+async fn messages_are_counted_in_redis_too() {
+    let redis = Server::start(Flavour::Redis);
+    let (house, mut socket) = at_redis(&redis).await;
     assert!(house.connect().await.is_err(), "one is open");
     for text in ["one", "two", "three", "four"] {
         echoes(&mut socket, text).await;
