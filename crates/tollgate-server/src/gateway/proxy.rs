@@ -97,6 +97,8 @@ impl Patience {
 struct Failed {
     /// The request, if it may be sent to somebody else.
     request: Option<Request<Sending>>,
+    /// Whether nothing of it was sent.
+    is_unsent: bool,
     why: Trouble,
 }
 
@@ -242,7 +244,13 @@ impl Link {
                     return Ok(answered);
                 }
                 // It was closed while it was kept, which says nothing about the server.
-                Err(Failed { request: Some(again), why: Trouble::Broken(_) }) => request = again,
+                Err(Failed { request: Some(again), why: Trouble::Broken(_), is_unsent }) => {
+                    request = again;
+                    if !is_unsent {
+                        // Perhaps not before this request came; then others would share its fate.
+                        break;
+                    }
+                }
                 Err(failed) => {
                     targets.failed(&upstream.target, &failed.why);
                     return Err(failed);
@@ -256,7 +264,10 @@ impl Link {
                 let loan = upstream.fresh(dialled);
                 exchange(loan, request, upstream, patience.head).await
             }
-            Err(error) => Err(Failed { request: Some(request), why: Trouble::Unreachable(error) }),
+            Err(error) => {
+                let why = Trouble::Unreachable(error);
+                Err(Failed { request: Some(request), is_unsent: true, why })
+            }
         };
         match &exchanged {
             Ok(_) => targets.worked(&upstream.target),
@@ -315,10 +326,11 @@ async fn exchange(
     match answer {
         Some(Ok(response)) => Ok((response, loan, progress)),
         Some(Err(mut error)) => {
-            let request = error.take_message().or(copy);
-            Err(Failed { request, why: Trouble::Broken(error.into_error()) })
+            let unsent = error.take_message();
+            let (is_unsent, request) = (unsent.is_some(), unsent.or(copy));
+            Err(Failed { request, is_unsent, why: Trouble::Broken(error.into_error()) })
         }
-        None => Err(Failed { request: None, why: Trouble::Late }),
+        None => Err(Failed { request: None, is_unsent: false, why: Trouble::Late }),
     }
 }
 
@@ -382,6 +394,8 @@ fn finish(
     }
     let version = response.version();
     fields::pass_on_response(response.headers_mut(), version);
+    // What a server of HTTP/1.0 cannot do we can.
+    *response.version_mut() = Version::HTTP_11;
     response.map(|body| Coming::passing(body, loan, progress))
 }
 

@@ -1,7 +1,10 @@
 //! The gateway over real sockets, in front of a server of the tests' own.
 
 pub(crate) mod client;
+mod forward;
 mod hostile;
+mod routes;
+mod script;
 pub(crate) mod upstream;
 mod websocket;
 

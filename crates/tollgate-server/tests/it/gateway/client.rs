@@ -130,6 +130,14 @@ impl Client {
         assert!(rest.is_empty(), "not the end: {}", String::from_utf8_lossy(&rest));
     }
 
+    /// For so long nothing may come, nor the end of the connection.
+    pub(crate) fn expect_silence(&mut self, length: Duration) {
+        self.stream.set_read_timeout(Some(length)).expect("a time is set");
+        let heard = self.stream.peek(&mut [0]).map_err(|error| error.kind());
+        assert!(matches!(heard, Err(ErrorKind::WouldBlock | ErrorKind::TimedOut)), "{heard:?}");
+        self.stream.set_read_timeout(Some(PATIENCE)).expect("a time is set");
+    }
+
     /// Everything up to and with `end`; none if the connection ends first.
     pub(crate) fn until(&mut self, end: &[u8]) -> Option<Vec<u8>> {
         loop {
