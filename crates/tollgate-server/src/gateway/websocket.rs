@@ -22,7 +22,11 @@ pub(crate) use socket::Socket;
 pub(crate) fn is_websocket(headers: &HeaderMap) -> bool {
     let lines = headers.get_all(UPGRADE).iter();
     let mut wanted = lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
-    wanted.any(|word| word.trim_ascii().eq_ignore_ascii_case(b"websocket"))
+    wanted.any(|word| {
+        // A version may follow the name.
+        let name = word.trim_ascii().split(|byte| *byte == b'/').next();
+        name.is_some_and(|name| name.eq_ignore_ascii_case(b"websocket"))
+    })
 }
 
 /// Takes what is not for the server out of a request that opens a WebSocket: no extension is offered,
@@ -50,6 +54,7 @@ mod tests {
         check(&["WebSocket"], true);
         check(&["h2c, websocket"], true);
         check(&["h2c", "websocket"], true);
+        check(&["websocket/13"], true);
         check(&[], false);
         check(&["h2c"], false);
         check(&["websockets"], false);
