@@ -1,3 +1,6 @@
-//! What the two benchmarks share: `tollgate-bench` decides in one process, `server` asks over sockets.
+//! What the benchmarks share: `tollgate-bench` decides in one process, the others ask over sockets.
 
+pub mod load;
+pub mod process;
+pub mod question;
 pub mod report;

@@ -1,8 +1,9 @@
 //! Who is asked what.
 
+use tollgate_bench::question::Question;
+
 use crate::floor::Floor;
 use crate::process::{Program, Protocol};
-use crate::question::Question;
 
 /// A row of a table.
 pub struct Contender {
@@ -21,8 +22,8 @@ impl Contender {
             Question::Ping | Question::ClThrottle | Question::TgCheck | Question::Throttle => {
                 Protocol::Resp
             }
-            Question::PostCheck | Question::PostThrottle => Protocol::Http,
-            Question::ShouldRateLimit | Question::GrpcThrottle => Protocol::Grpc,
+            Question::PostCheck | Question::PostThrottle | Question::Get => Protocol::Http,
+            Question::ShouldRateLimit | Question::GrpcThrottle | Question::Get2 => Protocol::Grpc,
         }
     }
 }

@@ -1,18 +1,10 @@
 //! Memory of connections that say nothing.
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tollgate_bench::load::Link;
+use tollgate_bench::question::Script;
 
 use crate::contender::Contender;
-use crate::load::Link;
 use crate::process::{Protocol, Server};
-use crate::question::Script;
-
-/// Lets us and the servers we start open as many connections as the system lets us at all.
-pub fn raise_limits() -> Result<(), String> {
-    let limit = getrlimit(Resource::Nofile);
-    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })
-        .map_err(|error| format!("raising the number of open files: {error}"))
-}
 
 /// KiB that the server grew by, per connection.
 pub fn measure(

@@ -9,17 +9,16 @@
 mod contender;
 mod floor;
 mod idle;
-mod load;
 mod process;
-mod question;
 mod timing;
 
 use std::path::PathBuf;
 
 use contender::{Contender, GRPC, HTTP, RESP};
-use load::Shape;
-use process::{Program, Programs, Protocol, Server, version_of, waited_for_a_core};
+use process::{Program, Programs, Protocol, Server};
 use timing::{Cost, Fleet};
+use tollgate_bench::load::Shape;
+use tollgate_bench::process::{raise_limits, version_of, waited_for_a_core};
 use tollgate_bench::report::{self, ABSENT, Bar, Reached, Table};
 
 const INTRODUCTION: &str = "\
@@ -155,7 +154,7 @@ impl Options {
     }
 
     fn run(&self) -> Result<(), String> {
-        idle::raise_limits()?;
+        raise_limits()?;
         let peers = [
             format!("redis-server {}", version_of("redis-server".as_ref())),
             format!("throttlecrab-server {}", version_of(&self.programs.throttlecrab)),

@@ -1,9 +1,10 @@
 //! CPU time and waits, by turns.
 
+use tollgate_bench::load::{Load, Shape, Taken};
+use tollgate_bench::question::Script;
+
 use crate::contender::Contender;
-use crate::load::{Load, Shape, Taken};
 use crate::process::{Program, Programs, Server};
-use crate::question::Script;
 
 /// What a question cost in a server's best round.
 #[derive(Clone, Copy)]

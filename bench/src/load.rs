@@ -45,7 +45,7 @@ impl Link {
         stream.set_write_timeout(Some(PATIENCE)).map_err(cannot)?;
         let mut link = Self {
             stream,
-            conversation: Conversation::new(),
+            conversation: Conversation::default(),
             asked_at: VecDeque::new(),
             base: 1,
             in_flight: 0,

@@ -27,6 +27,10 @@ pub enum Question {
     ShouldRateLimit,
     /// `Throttle`, of throttlecrab.
     GrpcThrottle,
+    /// `GET /` with an API key, of whatever is behind a proxy.
+    Get,
+    /// The same over HTTP/2.
+    Get2,
 }
 
 /// A question spelled out for every key.
@@ -46,15 +50,19 @@ enum Framing {
         start: &'static [u8],
     },
     Http1,
+    /// HTTP/2, whose answers end with their data.
     Http2,
+    /// HTTP/2, whose answers end with trailers.
+    Grpc,
 }
 
 impl Script {
     pub fn new(question: Question) -> Self {
-        let spell = |n: usize| question.spell(&format!("user:{n:08}"));
+        let spell = |n: usize| question.spell(&key_of(n));
         let first = spell(0);
         let opening = match question.framing() {
-            Framing::Http2 => http2::opening(question.grpc_path(), &first),
+            Framing::Http2 => http2::opening_get(KEY_FIELD, &key_of(0)),
+            Framing::Grpc => http2::opening_post(question.grpc_path(), &first),
             Framing::Resp { .. } | Framing::Http1 => first.clone(),
         };
         let requests: Vec<u8> = (0..KEYS).flat_map(spell).collect();
@@ -69,6 +77,13 @@ impl Script {
     }
 }
 
+/// What carries the key of a `GET`.
+pub const KEY_FIELD: &str = "x-api-key";
+
+fn key_of(number: usize) -> String {
+    format!("user:{number:08}")
+}
+
 impl Question {
     fn framing(self) -> Framing {
         match self {
@@ -76,8 +91,9 @@ impl Question {
             Self::ClThrottle => Framing::Resp { lines: 6, start: b"*5\r\n:0\r\n" },
             Self::Throttle => Framing::Resp { lines: 6, start: b"*5\r\n:1\r\n" },
             Self::TgCheck => Framing::Resp { lines: 9, start: b"*7\r\n:1\r\n" },
-            Self::PostCheck | Self::PostThrottle => Framing::Http1,
-            Self::ShouldRateLimit | Self::GrpcThrottle => Framing::Http2,
+            Self::PostCheck | Self::PostThrottle | Self::Get => Framing::Http1,
+            Self::ShouldRateLimit | Self::GrpcThrottle => Framing::Grpc,
+            Self::Get2 => Framing::Http2,
         }
     }
 
@@ -116,13 +132,16 @@ impl Question {
             Self::ShouldRateLimit => {
                 let entry = [protobuf(1, b"user"), protobuf(2, key.as_bytes())].concat();
                 let descriptor = protobuf(1, &entry);
-                http2::request(&[protobuf(1, b"bench"), protobuf(2, &descriptor)].concat())
+                http2::post(&[protobuf(1, b"bench"), protobuf(2, &descriptor)].concat())
             }
             Self::GrpcThrottle => {
                 // A million as a varint, for fields 2 and 3; 86400 and 1 for 4 and 5.
                 let numbers = b"\x10\xC0\x84\x3D\x18\xC0\x84\x3D\x20\x80\xA3\x05\x28\x01";
-                http2::request(&[protobuf(1, key.as_bytes()), numbers.to_vec()].concat())
+                http2::post(&[protobuf(1, key.as_bytes()), numbers.to_vec()].concat())
             }
+            Self::Get => format!("GET / HTTP/1.1\r\nhost: 127.0.0.1\r\n{KEY_FIELD}: {key}\r\n\r\n")
+                .into_bytes(),
+            Self::Get2 => http2::get(key),
         }
     }
 }
@@ -136,6 +155,7 @@ fn protobuf(number: u8, bytes: &[u8]) -> Vec<u8> {
 }
 
 /// What has been said over one connection.
+#[derive(Default)]
 pub struct Conversation {
     /// Questions asked since the opening.
     asked: u32,
@@ -148,10 +168,6 @@ pub struct Conversation {
 }
 
 impl Conversation {
-    pub fn new() -> Self {
-        Self { asked: 0, answered: 0, lines: 0, unread: Vec::new() }
-    }
-
     /// Writes so many questions, about the keys from `first` on. Returns the number of the first question:
     /// the opening's is 0.
     pub fn ask(&mut self, script: &Script, first: usize, count: usize, out: &mut Vec<u8>) -> u32 {
@@ -162,7 +178,7 @@ impl Conversation {
             let start = out.len();
             out.extend_from_slice(requests);
             let written = requests.len() / script.size;
-            if let Framing::Http2 = script.framing {
+            if let Framing::Http2 | Framing::Grpc = script.framing {
                 for request in out[start..].chunks_exact_mut(script.size) {
                     self.asked += 1;
                     http2::number(request, self.asked);
@@ -208,10 +224,11 @@ impl Conversation {
                 self.unread.drain(..at);
                 Ok(())
             }
-            Framing::Http2 => {
+            Framing::Http2 | Framing::Grpc => {
+                let is_grpc = matches!(script.framing, Framing::Grpc);
                 self.unread.extend_from_slice(bytes);
                 let mut at = 0;
-                while let Some(length) = http2::hear(&self.unread[at..], answered, out)? {
+                while let Some(length) = http2::hear(&self.unread[at..], is_grpc, answered, out)? {
                     at += length;
                 }
                 self.unread.drain(..at);
@@ -260,9 +277,9 @@ mod http2 {
 
     const FRAME: usize = 9;
 
-    /// The fields of a request, after the first one of a connection: `:method POST` and `:scheme http` of the
+    /// The fields of a call, after the first one of a connection: `:method POST` and `:scheme http` of the
     /// static table, and what the opening put in the dynamic one.
-    const FIELDS: &[u8] = b"\x83\x86\xC1\xC0\xBF\xBE";
+    const CALL_FIELDS: &[u8] = b"\x83\x86\xC1\xC0\xBF\xBE";
 
     fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
         let length = (payload.len() as u32).to_be_bytes();
@@ -272,68 +289,107 @@ mod http2 {
         frame
     }
 
-    /// The preface, a window that is never exhausted, and the `first` request with its fields spelled out.
-    pub(super) fn opening(path: &str, first: &[u8]) -> Vec<u8> {
-        let text = |text: &str| {
-            let mut bytes = vec![text.len() as u8];
-            bytes.extend_from_slice(text.as_bytes());
-            bytes
-        };
+    fn text(text: &str) -> Vec<u8> {
+        let length = u8::try_from(text.len()).ok().filter(|length| *length < 127);
+        [&[length.expect("fields here are short")], text.as_bytes()].concat()
+    }
+
+    /// The preface, and a window that is never exhausted.
+    fn preface() -> Vec<u8> {
+        let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+        bytes.extend(frame(SETTINGS, 0, 0, &[]));
+        bytes.extend(frame(WINDOW_UPDATE, 0, 0, &(1_u32 << 30).to_be_bytes()));
+        bytes
+    }
+
+    /// The preface and the `first` call with its fields spelled out.
+    pub(super) fn opening_post(path: &str, first: &[u8]) -> Vec<u8> {
         let mut fields = b"\x83\x86".to_vec();
         fields.extend([vec![0x44], text(path)].concat());
         fields.extend([vec![0x41], text("127.0.0.1")].concat());
         fields.extend([vec![0x5F], text("application/grpc")].concat());
         fields.extend([vec![0x40], text("te"), text("trailers")].concat());
-        let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
-        bytes.extend(frame(SETTINGS, 0, 0, &[]));
-        bytes.extend(frame(WINDOW_UPDATE, 0, 0, &(1_u32 << 30).to_be_bytes()));
+        let mut bytes = preface();
         bytes.extend(frame(HEADERS, END_HEADERS, 1, &fields));
-        bytes.extend_from_slice(&first[FRAME + FIELDS.len()..]);
+        bytes.extend_from_slice(&first[FRAME + CALL_FIELDS.len()..]);
         bytes
     }
 
     /// A call with this message, on stream 1.
-    pub(super) fn request(message: &[u8]) -> Vec<u8> {
+    pub(super) fn post(message: &[u8]) -> Vec<u8> {
         let mut data = vec![0];
         data.extend_from_slice(&(message.len() as u32).to_be_bytes());
         data.extend_from_slice(message);
-        let mut bytes = frame(HEADERS, END_HEADERS, 1, FIELDS);
+        let mut bytes = frame(HEADERS, END_HEADERS, 1, CALL_FIELDS);
         bytes.extend(frame(DATA, END_STREAM, 1, &data));
         bytes
+    }
+
+    /// The preface and the first `GET /`, with its fields spelled out.
+    pub(super) fn opening_get(name: &str, value: &str) -> Vec<u8> {
+        let mut fields = b"\x82\x86\x84".to_vec();
+        fields.extend([vec![0x41], text("127.0.0.1")].concat());
+        fields.extend([vec![0x40], text(name), text(value)].concat());
+        let mut bytes = preface();
+        bytes.extend(frame(HEADERS, END_HEADERS | END_STREAM, 1, &fields));
+        bytes
+    }
+
+    /// `GET /`, on stream 1, with another value for the field of the opening.
+    pub(super) fn get(value: &str) -> Vec<u8> {
+        let fields = [b"\x82\x86\x84\xBF\x0F\x2F", &text(value)[..]].concat();
+        frame(HEADERS, END_HEADERS | END_STREAM, 1, &fields)
     }
 
     /// Gives a request its stream.
     pub(super) fn number(request: &mut [u8], number: u32) {
         let stream = (2 * number + 1).to_be_bytes();
-        const SECOND: usize = FRAME + FIELDS.len();
-        request[FRAME - 4..FRAME].copy_from_slice(&stream);
-        request[SECOND + FRAME - 4..SECOND + FRAME].copy_from_slice(&stream);
+        let mut rest = request;
+        while let Some((head, after)) = rest.split_first_chunk_mut::<FRAME>() {
+            head[FRAME - 4..].copy_from_slice(&stream);
+            rest = &mut after[payload_length(head)..];
+        }
+    }
+
+    fn payload_length(head: &[u8; FRAME]) -> usize {
+        u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize
     }
 
     /// Takes one frame from the start of `bytes` and returns its length, if it is whole.
     pub(super) fn hear(
         bytes: &[u8],
+        is_grpc: bool,
         answered: &mut Vec<u32>,
         out: &mut Vec<u8>,
     ) -> Result<Option<usize>, String> {
         let Some((head, rest)) = bytes.split_first_chunk::<FRAME>() else { return Ok(None) };
-        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
+        let length = payload_length(head);
         let Some(payload) = rest.get(..length) else { return Ok(None) };
         let (kind, flags) = (head[3], head[4]);
-        match kind {
+        let ends = flags & END_STREAM != 0;
+        let is_expected = match kind {
             // Both services say first that it is allowed: field 1 is 1.
-            DATA if payload.get(5..7) == Some(b"\x08\x01") && flags & END_STREAM == 0 => {}
-            HEADERS if flags & END_STREAM != 0 => {
+            DATA if is_grpc => {
+                payload.is_empty() || !ends && payload.get(5..7) == Some(b"\x08\x01")
+            }
+            // `:status 200`; nginx says first that it has no dynamic table.
+            HEADERS if !is_grpc => {
+                payload.strip_prefix(b"\x20").unwrap_or(payload).starts_with(b"\x88")
+            }
+            DATA | HEADERS | SETTINGS | PING | WINDOW_UPDATE | CONTINUATION => true,
+            _ => false,
+        };
+        match kind {
+            _ if !is_expected => return Err(unexpected(bytes)),
+            DATA | HEADERS if ends => {
                 let stream = u32::from_be_bytes([head[5], head[6], head[7], head[8]]);
                 answered.push((stream - 1) / 2);
             }
-            SETTINGS | PING if flags & END_STREAM == 0 => {
+            SETTINGS | PING if !ends => {
                 let echo = if kind == PING { payload } else { &[] };
                 out.extend(frame(kind, END_STREAM, 0, echo));
             }
-            DATA if payload.is_empty() => {}
-            HEADERS | SETTINGS | PING | WINDOW_UPDATE | CONTINUATION => {}
-            _ => return Err(unexpected(bytes)),
+            _ => {}
         }
         Ok(Some(FRAME + length))
     }
