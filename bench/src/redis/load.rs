@@ -1,15 +1,17 @@
 //! Callers that ask, each for one decision after the other.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
+use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::LocalSet;
 use tollgate_core::{ChargeId, Cost, Key, Limit, Value, lua};
 use tollgate_store::redis::{RedisSettings, RedisStore, Servers};
-use tollgate_store::{Answers, Asked, Charge, Enrolled};
+use tollgate_store::{Answers, Asked, Charge, Enrolled, Waiting};
 
 use crate::server::Redis;
 
@@ -117,37 +119,66 @@ impl Load {
 
     /// Asks so many times a second, whether or not answers come.
     pub fn paced(&self, per_second: f64, time: Duration) -> Waits {
-        let waits = Rc::new(RefCell::new(Vec::new()));
-        let local = LocalSet::new();
+        let mut waits = Vec::new();
+        let mut asked = 0_u32;
+        let mut unanswered: Vec<Question> = Vec::new();
         let start = Instant::now();
-        local.block_on(&runtime(), async {
-            let mut asked = 0_u32;
-            let mut running = Vec::new();
-            while start.elapsed() < time {
-                let due = (start.elapsed().as_secs_f64() * per_second) as u32;
-                while asked < due {
-                    let should = start + Duration::from_secs_f64(f64::from(asked) / per_second);
-                    let key = asked.wrapping_mul(2_654_435_761) % self.0.keys;
-                    let answer = self.0.ask(key, Cost::ONE);
-                    let waits = Rc::clone(&waits);
-                    running.push(tokio::task::spawn_local(async move {
-                        answer.await;
-                        waits.borrow_mut().push(should.elapsed().as_secs_f64() * 1e6);
-                    }));
-                    asked += 1;
+        while start.elapsed() < time || !unanswered.is_empty() {
+            let due = (start.elapsed().min(time).as_secs_f64() * per_second) as u32;
+            while asked < due {
+                let should = start + Duration::from_secs_f64(f64::from(asked) / per_second);
+                let key = asked.wrapping_mul(2_654_435_761) % self.0.keys;
+                match self.0.ask(key, Cost::ONE) {
+                    Asked::Ready(_) => waits.push(should.elapsed()),
+                    Asked::Waiting(answer) => unanswered.push(Question::new(answer, should)),
                 }
-                tokio::task::yield_now().await;
-                // On a machine with few cores, whoever only waits must not keep one from Redis.
-                std::thread::sleep(PACE);
+                asked += 1;
             }
-            for task in running {
-                task.await.expect("nothing panics");
-            }
-        });
-        let mut waits = waits.take();
-        waits.sort_by(f64::total_cmp);
-        let at = |share: f64| waits[(waits.len() as f64 * share) as usize];
+            unanswered.retain(|question| {
+                let wait = question.wait();
+                waits.extend(wait);
+                wait.is_none()
+            });
+            // On a machine with few cores, whoever only waits must not keep one from Redis.
+            std::thread::sleep(PACE);
+        }
+        waits.sort();
+        let at = |share: f64| waits[(waits.len() as f64 * share) as usize].as_secs_f64() * 1e6;
         Waits { p50_micros: at(0.5), p99_micros: at(0.99) }
+    }
+}
+
+/// A question that is not answered yet, and when it should have been asked.
+struct Question {
+    /// Kept, since one that nobody waits for may be given up.
+    _answer: Waiting<Answers>,
+    answered: Arc<Answered>,
+    should: Instant,
+}
+
+/// When an answer came, noted by whoever brought it.
+#[derive(Default)]
+struct Answered(OnceLock<Instant>);
+
+impl Wake for Answered {
+    fn wake(self: Arc<Self>) {
+        self.0.get_or_init(Instant::now);
+    }
+}
+
+impl Question {
+    fn new(mut answer: Waiting<Answers>, should: Instant) -> Self {
+        let answered = Arc::<Answered>::default();
+        let waker = Waker::from(Arc::clone(&answered));
+        if Pin::new(&mut answer).poll(&mut Context::from_waker(&waker)).is_ready() {
+            answered.0.get_or_init(Instant::now);
+        }
+        Self { _answer: answer, answered, should }
+    }
+
+    /// How long the answer took, if it is here.
+    fn wait(&self) -> Option<Duration> {
+        Some(self.answered.0.get()?.duration_since(self.should))
     }
 }
 
