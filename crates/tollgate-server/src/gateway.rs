@@ -9,6 +9,7 @@ mod arrivals;
 mod body;
 pub(crate) mod bounds;
 mod dial;
+mod doubt;
 pub(crate) mod echo;
 mod fields;
 mod outgoing;
@@ -184,7 +185,9 @@ impl Desk {
     ) -> impl Future<Output = Result<Response<Outgoing>, Infallible>> + use<> {
         let (under_way, number) = UnderWay::begin(&self.activity);
         let gate = &self.link.visitor.gate;
-        let is_last = request.version() < Version::HTTP_2 && !gate.stages.is_ready();
+        let is_doubtful = doubt::is_doubtful(&request);
+        let is_http1 = request.version() < Version::HTTP_2;
+        let is_last = is_http1 && (is_doubtful || !gate.stages.is_ready());
         let (id, deadline) = gate.limiter.with_policy(|policy| {
             let settings = policy.settings();
             tidy(&mut request, settings);
@@ -192,20 +195,23 @@ impl Desk {
             let deadline = total.map(|total| moment() + duration(total));
             (self.link.name(&mut request, &settings.gateway, number), deadline)
         });
-        let answering = self.limited.clone().call(request);
+        let answering = (!is_doubtful).then(|| self.limited.clone().call(request));
         async move {
-            let answered = match deadline {
-                None => Ok(answering.await),
-                Some(deadline) => timeout_at(deadline, answering).await,
+            let answered = match (answering, deadline) {
+                (None, _) => Err(StatusCode::BAD_REQUEST),
+                (Some(answering), None) => Ok(answering.await),
+                (Some(answering), Some(deadline)) => {
+                    timeout_at(deadline, answering).await.map_err(|_| StatusCode::GATEWAY_TIMEOUT)
+                }
             };
             let mut response = match answered {
                 Ok(Ok(response)) => {
                     response.map(|body| Outgoing::new(Some(body), under_way, deadline))
                 }
-                Err(_) => {
-                    let mut late = Response::new(Outgoing::new(None, under_way, None));
-                    *late.status_mut() = StatusCode::GATEWAY_TIMEOUT;
-                    late
+                Err(status) => {
+                    let mut bare = Response::new(Outgoing::new(None, under_way, None));
+                    *bare.status_mut() = status;
+                    bare
                 }
             };
             if let Some((name, id)) = id {

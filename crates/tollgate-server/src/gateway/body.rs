@@ -28,6 +28,7 @@ pub(super) enum Sending {
 pub(super) struct Progress {
     has_moved: AtomicBool,
     has_ended: AtomicBool,
+    has_failed: AtomicBool,
 }
 
 impl Progress {
@@ -38,6 +39,11 @@ impl Progress {
 
     fn has_ended(&self) -> bool {
         self.has_ended.load(Ordering::Relaxed)
+    }
+
+    /// Whether the client broke it off, or sent what is no body.
+    pub(super) fn has_failed(&self) -> bool {
+        self.has_failed.load(Ordering::Relaxed)
     }
 }
 
@@ -71,7 +77,9 @@ impl Body for Sending {
         let Self::Passing { body, progress } = &mut *self else { return Poll::Ready(None) };
         let frame = ready!(Pin::new(&mut *body).poll_frame(context));
         progress.has_moved.store(true, Ordering::Relaxed);
-        if frame.is_none() || body.is_end_stream() {
+        if matches!(frame, Some(Err(_))) {
+            progress.has_failed.store(true, Ordering::Relaxed);
+        } else if frame.is_none() || body.is_end_stream() {
             progress.has_ended.store(true, Ordering::Relaxed);
         }
         Poll::Ready(frame)

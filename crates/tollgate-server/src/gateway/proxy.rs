@@ -9,9 +9,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HOST, HeaderValue, UPGRADE};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderValue, TRANSFER_ENCODING, UPGRADE};
 use http::uri::{Authority, PathAndQuery, Uri};
 use http::{Method, Request, Response, StatusCode, Version, request};
+use http_body::Body;
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 use rustix::io::Errno;
@@ -29,6 +30,7 @@ use super::bounds::ATTEMPTS_MAX;
 use super::dial::{Purpose, dial};
 use super::fields::{self, Sender};
 use super::pool::{Loan, Upstream};
+use super::targets::Targets;
 use super::upgrade::Tunnel;
 use super::websocket::{self, Socket};
 use crate::connection::Visitor;
@@ -110,6 +112,8 @@ enum Trouble {
     Broken(hyper::Error),
     /// There was none in time.
     Late,
+    /// The client did not send all of its request.
+    Unfinished,
 }
 
 impl fmt::Display for Trouble {
@@ -118,6 +122,18 @@ impl fmt::Display for Trouble {
             Self::Unreachable(error) => write!(f, "no connection: {error}"),
             Self::Broken(error) => write!(f, "the connection broke: {error}"),
             Self::Late => f.write_str("no response in time"),
+            Self::Unfinished => f.write_str("the request did not come to its end"),
+        }
+    }
+}
+
+impl Failed {
+    /// Tells of a server that failed, unless it was the client who did, or we.
+    fn tell(&self, targets: &Targets, target: &Target) {
+        match &self.why {
+            Trouble::Unfinished => {}
+            Trouble::Unreachable(error) if is_exhausted(error) => {}
+            why => targets.failed(target, why),
         }
     }
 }
@@ -220,6 +236,9 @@ impl Link {
             Some(Trouble::Late) => {
                 refusal(StatusCode::GATEWAY_TIMEOUT, "the server behind this one does not answer")
             }
+            Some(Trouble::Unfinished) => {
+                refusal(StatusCode::BAD_REQUEST, "the body of the request is not whole")
+            }
             Some(Trouble::Unreachable(error)) if is_exhausted(&error) => {
                 refusal(StatusCode::SERVICE_UNAVAILABLE, "there are too many connections")
             }
@@ -252,7 +271,7 @@ impl Link {
                     }
                 }
                 Err(failed) => {
-                    targets.failed(&upstream.target, &failed.why);
+                    failed.tell(targets, &upstream.target);
                     return Err(failed);
                 }
             }
@@ -271,8 +290,7 @@ impl Link {
         };
         match &exchanged {
             Ok(_) => targets.worked(&upstream.target),
-            Err(Failed { why: Trouble::Unreachable(error), .. }) if is_exhausted(error) => {}
-            Err(failed) => targets.failed(&upstream.target, &failed.why),
+            Err(failed) => failed.tell(targets, &upstream.target),
         }
         exchanged
     }
@@ -310,6 +328,7 @@ async fn exchange(
     patience: Duration,
 ) -> Result<Answered, Failed> {
     address(&mut request, loan.is_http2(), &upstream.target);
+    measure(&mut request, loan.is_http2());
     let copy = copy_of(&request);
     let progress = request.body().progress();
     let answer = {
@@ -325,6 +344,9 @@ async fn exchange(
     };
     match answer {
         Some(Ok(response)) => Ok((response, loan, progress)),
+        Some(Err(_)) if progress.is_some_and(|it| it.has_failed()) => {
+            Err(Failed { request: None, is_unsent: false, why: Trouble::Unfinished })
+        }
         Some(Err(mut error)) => {
             let unsent = error.take_message();
             let (is_unsent, request) = (unsent.is_some(), unsent.or(copy));
@@ -373,6 +395,26 @@ fn address(request: &mut Request<Sending>, is_http2: bool, target: &Target) {
     }
     if request.uri().authority().is_some() {
         *request.uri_mut() = Uri::from(path);
+    }
+}
+
+/// Says how long a request is, as we know it and not as it was told.
+fn measure(request: &mut Request<Sending>, is_http2: bool) {
+    let length = request.body().size_hint().exact();
+    let is_empty = matches!(request.body(), Sending::Nothing);
+    let headers = request.headers_mut();
+    headers.remove(TRANSFER_ENCODING);
+    match length {
+        // Most requests have no body, and say nothing of it.
+        Some(_) if is_empty && !headers.contains_key(CONTENT_LENGTH) => {}
+        Some(length) => drop(headers.insert(CONTENT_LENGTH, length.into())),
+        None => {
+            headers.remove(CONTENT_LENGTH);
+            if !is_http2 {
+                // It would otherwise be taken for granted that a GET has no body.
+                headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+            }
+        }
     }
 }
 

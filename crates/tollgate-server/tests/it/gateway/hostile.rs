@@ -1,5 +1,7 @@
 //! What clients must not get away with.
 
+mod smuggling;
+
 use super::Gateway;
 
 #[test]

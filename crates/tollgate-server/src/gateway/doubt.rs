@@ -1,0 +1,87 @@
+//! Requests that the next server might understand differently.
+//!
+//! Most of them are refused as they are read, or by the layer. Two kinds are left. A body counts as
+//! chunked if the last of its codings says so; we undo no other coding, so whoever gets the body would
+//! take it for something else. And what stands in `Host` may be no host, which cannot be said in every
+//! version of HTTP.
+
+use http::header::{HOST, HeaderMap, TRANSFER_ENCODING};
+use http::uri::Authority;
+use http::{HeaderValue, Request};
+
+/// Whether a request is coded in a way that we do not understand, or is for what is no host.
+pub(super) fn is_doubtful<B>(request: &Request<B>) -> bool {
+    let headers = request.headers();
+    let host = headers.get(HOST).map(HeaderValue::as_bytes);
+    let authority = request.uri().authority().map(Authority::as_str).map(str::as_bytes);
+    !host.is_none_or(is_host) || !authority.is_none_or(is_host) || is_coded(headers)
+}
+
+/// Whether there is a coding other than that a body is chunked.
+fn is_coded(headers: &HeaderMap) -> bool {
+    let mut codings = headers.get_all(TRANSFER_ENCODING).iter().map(HeaderValue::as_bytes);
+    match (codings.next(), codings.next()) {
+        (None, _) => false,
+        (Some(coding), None) => !coding.trim_ascii().eq_ignore_ascii_case(b"chunked"),
+        (Some(_), Some(_)) => true,
+    }
+}
+
+/// A name or an address, with a port or without (RFC 3986, section 3.2.2). Nobody's name before an `@`.
+fn is_host(text: &[u8]) -> bool {
+    let (name, rest) = match text.strip_prefix(b"[") {
+        Some(text) => {
+            let Some(end) = text.iter().position(|byte| *byte == b']') else { return false };
+            (&text[..end], &text[end + 1..])
+        }
+        None => text.split_at(text.iter().position(|byte| *byte == b':').unwrap_or(text.len())),
+    };
+    let is_address = |byte: &u8| byte.is_ascii_hexdigit() || b":.".contains(byte);
+    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~%!$&'()*+,;=".contains(byte);
+    let is_name = if text.starts_with(b"[") {
+        name.iter().all(is_address)
+    } else {
+        name.iter().all(is_plain)
+    };
+    let is_port = rest.is_empty()
+        || rest.strip_prefix(b":").is_some_and(|port| port.iter().all(u8::is_ascii_digit));
+    !name.is_empty() && is_name && is_port
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_is_a_name_or_an_address_and_perhaps_a_port() {
+        for host in
+            ["a", "a.b-c_d", "A:80", "a:", "192.0.2.1:8000", "[::1]", "[2001:db8::1]:80", "a."]
+        {
+            assert!(is_host(host.as_bytes()), "{host}");
+        }
+        for host in [
+            "", ":80", "a b", "a/b", "a:b", "a:8 0", "u@a", "a?b", "a#b", "a\\b", "[", "[::1",
+            "[]", "[g]", "[::1]x", "\u{e4}",
+        ] {
+            assert!(!is_host(host.as_bytes()), "{host}");
+        }
+    }
+
+    #[test]
+    fn a_body_is_chunked_or_it_is_not() {
+        let is_coded = |lines: &[&'static str]| {
+            let mut headers = HeaderMap::new();
+            for line in lines {
+                headers.append(TRANSFER_ENCODING, HeaderValue::from_static(line));
+            }
+            super::is_coded(&headers)
+        };
+        assert!(!is_coded(&[]));
+        assert!(!is_coded(&["chunked"]));
+        assert!(!is_coded(&["Chunked"]));
+        for lines in [&["gzip, chunked"][..], &["chunked, chunked"], &["chunked", "chunked"], &[""]]
+        {
+            assert!(is_coded(lines), "{lines:?}");
+        }
+    }
+}
