@@ -66,6 +66,11 @@ impl From<Received> for Sending {
     }
 }
 
+/// Whether nothing comes behind this, nor is asked for.
+fn is_last<E>(frame: &Option<Result<Frame<Bytes>, E>>) -> bool {
+    frame.as_ref().is_none_or(|frame| frame.as_ref().is_ok_and(Frame::is_trailers))
+}
+
 impl Body for Sending {
     type Data = Bytes;
     type Error = <Received as Body>::Error;
@@ -79,7 +84,7 @@ impl Body for Sending {
         progress.has_moved.store(true, Ordering::Relaxed);
         if matches!(frame, Some(Err(_))) {
             progress.has_failed.store(true, Ordering::Relaxed);
-        } else if frame.is_none() || body.is_end_stream() {
+        } else if is_last(&frame) || body.is_end_stream() {
             progress.has_ended.store(true, Ordering::Relaxed);
         }
         Poll::Ready(frame)
@@ -146,10 +151,10 @@ impl Body for Coming {
         match &mut *self {
             Self::Passing { body, lent } => {
                 let frame = ready!(Pin::new(&mut *body).poll_frame(context));
-                match &frame {
-                    Some(Err(_)) => drop(lent.take()),
-                    Some(Ok(_)) if !body.is_end_stream() => {}
-                    Some(Ok(_)) | None => lent.take().into_iter().for_each(Lent::end),
+                if let Some(Err(_)) = &frame {
+                    drop(lent.take());
+                } else if is_last(&frame) || body.is_end_stream() {
+                    lent.take().into_iter().for_each(Lent::end);
                 }
                 Poll::Ready(frame)
             }

@@ -376,15 +376,16 @@ fn address(request: &mut Request<Sending>, is_http2: bool, target: &Target) {
     let path = path.unwrap_or_else(|| PathAndQuery::from_static("/"));
     if is_http2 {
         *request.version_mut() = Version::HTTP_2;
-        if request.uri().authority().is_some() {
+        let scheme = if target.scheme() == Scheme::Https { "https" } else { "http" };
+        let host = request.headers_mut().remove(HOST);
+        let uri = request.uri();
+        if uri.authority().is_some() && uri.scheme_str() == Some(scheme) {
             return;
         }
-        let host = request.headers_mut().remove(HOST);
         let host = host.and_then(|host| Authority::try_from(host.as_bytes()).ok());
-        let scheme = if target.scheme() == Scheme::Https { "https" } else { "http" };
-        let uri =
-            Uri::builder().scheme(scheme).authority(host.unwrap_or_else(|| authority(target)));
-        *request.uri_mut() = uri.path_and_query(path).build().expect("every part was one");
+        let host = host.or_else(|| uri.authority().cloned()).unwrap_or_else(|| authority(target));
+        let uri = Uri::builder().scheme(scheme).authority(host).path_and_query(path);
+        *request.uri_mut() = uri.build().expect("every part was one");
         return;
     }
     *request.version_mut() = Version::HTTP_11;

@@ -1,10 +1,15 @@
 //! The gateway over real sockets, in front of a server of the tests' own.
 
 pub(crate) mod client;
+mod ends;
 mod forward;
+mod hold;
 mod hostile;
 mod routes;
 mod script;
+mod streams;
+mod tls;
+mod upgrade;
 pub(crate) mod upstream;
 mod websocket;
 

@@ -12,22 +12,22 @@ use tollgate_server::Door;
 use crate::server::{Running, eventually};
 
 /// A certificate with its key, and whoever signed it.
-struct Signed {
-    cert: String,
-    key: String,
-    der: CertificateDer<'static>,
-    key_der: Vec<u8>,
+pub(crate) struct Signed {
+    pub(crate) cert: String,
+    pub(crate) key: String,
+    pub(crate) der: CertificateDer<'static>,
+    pub(crate) key_der: Vec<u8>,
 }
 
 /// Somebody who signs certificates.
-struct Authority {
-    cert: String,
+pub(crate) struct Authority {
+    pub(crate) cert: String,
     der: CertificateDer<'static>,
     issuer: Issuer<'static, KeyPair>,
 }
 
 impl Authority {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let key = KeyPair::generate().expect("rustls and rcgen agree");
         let mut params = CertificateParams::new(Vec::new()).expect("rustls and rcgen agree");
         params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
@@ -36,7 +36,7 @@ impl Authority {
         Self { cert: pem, der, issuer: Issuer::new(params, key) }
     }
 
-    fn sign(&self, name: &str) -> Signed {
+    pub(crate) fn sign(&self, name: &str) -> Signed {
         let key = KeyPair::generate().expect("rustls and rcgen agree");
         let params = CertificateParams::new(vec![name.to_owned()]).expect("rustls and rcgen agree");
         let cert = params.signed_by(&key, &self.issuer).expect("rustls and rcgen agree");
@@ -50,7 +50,7 @@ impl Authority {
 }
 
 /// A client that believes `trusted`, and shows `own`.
-fn client(trusted: &Authority, own: Option<&Signed>, protocol: &[u8]) -> ClientConfig {
+pub(crate) fn client(trusted: &Authority, own: Option<&Signed>, protocol: &[u8]) -> ClientConfig {
     let mut roots = RootCertStore::empty();
     roots.add(trusted.der.clone()).expect("rustls and rcgen agree");
     let provider = Arc::new(rustls::crypto::ring::default_provider());
