@@ -80,6 +80,12 @@ pub(crate) const FOR_TESTS: &[Part] = &[
         package: "iproute2",
         why: "it lays the wire over which rulesets are tried",
     },
+    Part {
+        command: "curl",
+        trial: &[],
+        package: "curl",
+        why: "the first minute of the README is tried with it",
+    },
     PYTHON,
     Part { command: "node", trial: &[], package: "nodejs", why: "it runs node-redis" },
     Part { command: "npm", trial: &[], package: "npm", why: "node-redis is installed with it" },

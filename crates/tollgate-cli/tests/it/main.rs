@@ -7,6 +7,7 @@ mod compare;
 mod documentation;
 mod envoy;
 mod explain;
+mod gateway;
 mod general;
 mod hostile;
 mod keys;
