@@ -244,6 +244,7 @@ impl Link {
                 id
             }
         };
+        fields::hold_on_to(request.headers_mut(), &name);
         Some((name, id))
     }
 }

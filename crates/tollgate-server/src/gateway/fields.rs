@@ -122,6 +122,17 @@ pub(super) fn request_id<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Optio
     (another.is_none() && is_plain && is_short).then_some(id)
 }
 
+/// Makes sure that a field of ours goes on: a client may have named it in `Connection`.
+pub(super) fn hold_on_to(headers: &mut HeaderMap, name: &HeaderName) {
+    let is_it = |token: &str| token.eq_ignore_ascii_case(name.as_str());
+    if !tokens(headers, &CONNECTION).any(is_it) {
+        return;
+    }
+    let others: Vec<&str> = tokens(headers, &CONNECTION).filter(|token| !is_it(token)).collect();
+    let others = HeaderValue::from_str(&others.join(", "));
+    headers.insert(CONNECTION, others.expect("what was in values may be in one"));
+}
+
 fn remove_of_connection(headers: &mut HeaderMap) {
     // Nearly every request of HTTP/1.1 has no such field at all.
     if headers.contains_key(CONNECTION) {

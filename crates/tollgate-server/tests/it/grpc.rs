@@ -1,7 +1,7 @@
 //! The gRPC door, asked over real sockets.
 
 pub(crate) mod client;
-mod frames;
+pub(crate) mod frames;
 
 use std::process::Command;
 use std::sync::Arc;

@@ -124,6 +124,29 @@ impl Client {
         std::mem::take(&mut self.read)
     }
 
+    /// Waits so long for the end of the connection; whether it has come.
+    pub(crate) fn ends_within(&mut self, wait: Duration) -> bool {
+        self.stream.set_read_timeout(Some(wait)).expect("a time is set");
+        let mut bytes = [0; 1024];
+        let has_ended = match self.stream.read(&mut bytes) {
+            Ok(length) => {
+                self.read.extend_from_slice(&bytes[..length]);
+                length == 0
+            }
+            Err(error) => !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut),
+        };
+        self.stream.set_read_timeout(Some(PATIENCE)).expect("a time is set");
+        has_ended
+    }
+
+    /// Sends the same again and again, until it is not taken for a while; how often it was.
+    pub(crate) fn flood(&mut self, bytes: &[u8], times: usize, wait: Duration) -> usize {
+        self.stream.set_write_timeout(Some(wait)).expect("a time is set");
+        let taken = (0..times).take_while(|_| self.try_send(bytes)).count();
+        self.stream.set_write_timeout(Some(PATIENCE)).expect("a time is set");
+        taken
+    }
+
     /// Waits for the end of the connection, before which nothing more may come.
     pub(crate) fn expect_end(&mut self) {
         let rest = self.rest();

@@ -32,15 +32,17 @@ pub(crate) struct Log {
     pub(crate) count: usize,
 }
 
+/// Fields with their values; names are in small letters.
+pub(crate) type Fields = Vec<(String, String)>;
+
 /// A request as it came.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Request {
     pub(crate) method: String,
     pub(crate) target: String,
-    /// Names are in small letters.
-    pub(crate) fields: Vec<(String, String)>,
+    pub(crate) fields: Fields,
     pub(crate) body: Vec<u8>,
-    pub(crate) trailers: Vec<(String, String)>,
+    pub(crate) trailers: Fields,
     /// Whether it came to its end.
     pub(crate) is_whole: bool,
     /// The first has 1.
@@ -224,7 +226,7 @@ impl Wire {
     }
 
     /// The rest of a chunked body, and its trailers.
-    fn chunks(&mut self) -> Result<(Vec<u8>, Vec<(String, String)>), Over> {
+    fn chunks(&mut self) -> Result<(Vec<u8>, Fields), Over> {
         let mut body = Vec::new();
         loop {
             let line = self.until(b"\r\n")?;

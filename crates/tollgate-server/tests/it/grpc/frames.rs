@@ -1,16 +1,16 @@
 //! HTTP/2 by hand, for what no client would send.
 
-pub(super) const DATA: u8 = 0;
-pub(super) const HEADERS: u8 = 1;
-const RST_STREAM: u8 = 3;
-pub(super) const SETTINGS: u8 = 4;
-pub(super) const PING: u8 = 6;
-pub(super) const CONTINUATION: u8 = 9;
+pub(crate) const DATA: u8 = 0;
+pub(crate) const HEADERS: u8 = 1;
+pub(crate) const RST_STREAM: u8 = 3;
+pub(crate) const SETTINGS: u8 = 4;
+pub(crate) const PING: u8 = 6;
+pub(crate) const CONTINUATION: u8 = 9;
 
-const END_STREAM: u8 = 1;
-const END_HEADERS: u8 = 4;
+pub(crate) const END_STREAM: u8 = 1;
+pub(crate) const END_HEADERS: u8 = 4;
 
-pub(super) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).expect("a small frame").to_be_bytes();
     let mut bytes = vec![length[1], length[2], length[3], kind, flags];
     bytes.extend_from_slice(&stream.to_be_bytes());
@@ -19,12 +19,12 @@ pub(super) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8>
 }
 
 /// What a client says first.
-pub(super) fn opening() -> Vec<u8> {
+pub(crate) fn opening() -> Vec<u8> {
     [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(), frame(SETTINGS, 0, 0, &[])].concat()
 }
 
 /// A header field, neither compressed nor remembered.
-pub(super) fn field(name: &str, value: &str) -> Vec<u8> {
+pub(crate) fn field(name: &str, value: &str) -> Vec<u8> {
     let text = |text: &str| {
         let length = u8::try_from(text.len()).expect("a short text");
         assert!(length < 127);
@@ -34,7 +34,7 @@ pub(super) fn field(name: &str, value: &str) -> Vec<u8> {
 }
 
 /// The header fields of a call.
-pub(super) fn fields() -> Vec<u8> {
+pub(crate) fn fields() -> Vec<u8> {
     [
         field(":method", "POST"),
         field(":scheme", "http"),
@@ -46,15 +46,15 @@ pub(super) fn fields() -> Vec<u8> {
     .concat()
 }
 
-pub(super) fn headers(stream: u32) -> Vec<u8> {
+pub(crate) fn headers(stream: u32) -> Vec<u8> {
     frame(HEADERS, END_HEADERS, stream, &fields())
 }
 
-pub(super) fn reset(stream: u32) -> Vec<u8> {
+pub(crate) fn reset(stream: u32) -> Vec<u8> {
     frame(RST_STREAM, 0, stream, &8_u32.to_be_bytes())
 }
 
 /// A whole call, from the first byte of the connection.
-pub(super) fn call(stream: u32, message: &[u8]) -> Vec<u8> {
+pub(crate) fn call(stream: u32, message: &[u8]) -> Vec<u8> {
     [opening(), headers(stream), frame(DATA, END_STREAM, stream, message)].concat()
 }
