@@ -114,11 +114,11 @@ fn run(tollgate: &str, envoy: &str, quick: bool) -> Result<(), String> {
     println!("{circumstances}");
     let upstream = Running::upstream()?;
     let bench = if quick {
-        let (rounds, questions) = (2, 10_000);
+        let (rounds, questions) = (3, 10_000);
         let (idle_connections, body_bytes) = (1_000, 1 << 28);
         Bench { programs, upstream, rounds, questions, idle_connections, body_bytes }
     } else {
-        let (rounds, questions) = (11, 50_000);
+        let (rounds, questions) = (11, 30_000);
         let (idle_connections, body_bytes) = (10_000, 1 << 30);
         Bench { programs, upstream, rounds, questions, idle_connections, body_bytes }
     };
