@@ -11,6 +11,7 @@ pub(crate) mod bounds;
 mod dial;
 mod doubt;
 pub(crate) mod echo;
+mod exchange;
 mod fields;
 mod outgoing;
 mod pool;

@@ -1,8 +1,8 @@
 //! Bodies on their way through.
 
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -10,6 +10,7 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use tollgate::http::layer::RequestBody;
 
+use super::bounds::SENT_AGAIN_BYTES_MAX;
 use super::pool::Loan;
 
 /// The body of a request, as the layer hands it on.
@@ -21,6 +22,8 @@ pub(super) enum Sending {
     Nothing,
     /// What the client sends.
     Passing { body: Received, progress: Arc<Progress> },
+    /// What was sent already, to a server that did not look at it.
+    Again(Bytes),
 }
 
 /// How far a body has got.
@@ -29,6 +32,8 @@ pub(super) struct Progress {
     has_moved: AtomicBool,
     has_ended: AtomicBool,
     has_failed: AtomicBool,
+    /// All of what was sent, if it is kept.
+    sent: Mutex<Option<Vec<u8>>>,
 }
 
 impl Progress {
@@ -41,6 +46,38 @@ impl Progress {
         self.has_ended.load(Ordering::Relaxed)
     }
 
+    /// Keeps what is sent from now on, as long as it is little.
+    pub(super) fn keep(&self) {
+        *self.sent() = Some(Vec::new());
+    }
+
+    /// Keeps nothing any more.
+    pub(super) fn forget(&self) {
+        *self.sent() = None;
+    }
+
+    /// All of the body, if it has ended and was kept.
+    pub(super) fn whole(&self) -> Option<Bytes> {
+        let sent = self.sent().take()?;
+        self.has_ended().then(|| sent.into())
+    }
+
+    fn note<E>(&self, frame: &Option<Result<Frame<Bytes>, E>>) {
+        let mut sent = self.sent();
+        let (Some(kept), Some(frame)) = (&mut *sent, frame) else { return };
+        match frame.as_ref().ok().and_then(Frame::data_ref) {
+            Some(data) if kept.len() + data.len() <= SENT_AGAIN_BYTES_MAX => {
+                kept.extend_from_slice(data);
+            }
+            // Too much, or more than bytes.
+            _ => *sent = None,
+        }
+    }
+
+    fn sent(&self) -> MutexGuard<'_, Option<Vec<u8>>> {
+        self.sent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Whether the client broke it off, or sent what is no body.
     pub(super) fn has_failed(&self) -> bool {
         self.has_failed.load(Ordering::Relaxed)
@@ -51,8 +88,8 @@ impl Sending {
     /// How far it has got, for whoever waits for the response.
     pub(super) fn progress(&self) -> Option<Arc<Progress>> {
         match self {
-            Self::Nothing => None,
             Self::Passing { progress, .. } => Some(Arc::clone(progress)),
+            Self::Nothing | Self::Again(_) => None,
         }
     }
 }
@@ -71,6 +108,12 @@ fn is_last<E>(frame: &Option<Result<Frame<Bytes>, E>>) -> bool {
     frame.as_ref().is_none_or(|frame| frame.as_ref().is_ok_and(Frame::is_trailers))
 }
 
+/// All bytes at once, and then nothing.
+fn whole<E>(bytes: &mut Bytes) -> Option<Result<Frame<Bytes>, E>> {
+    let bytes = std::mem::take(bytes);
+    (!bytes.is_empty()).then(|| Ok(Frame::data(bytes)))
+}
+
 impl Body for Sending {
     type Data = Bytes;
     type Error = <Received as Body>::Error;
@@ -79,9 +122,14 @@ impl Body for Sending {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        let Self::Passing { body, progress } = &mut *self else { return Poll::Ready(None) };
+        let (body, progress) = match &mut *self {
+            Self::Nothing => return Poll::Ready(None),
+            Self::Passing { body, progress } => (body, progress),
+            Self::Again(bytes) => return Poll::Ready(whole(bytes)),
+        };
         let frame = ready!(Pin::new(&mut *body).poll_frame(context));
         progress.has_moved.store(true, Ordering::Relaxed);
+        progress.note(&frame);
         if matches!(frame, Some(Err(_))) {
             progress.has_failed.store(true, Ordering::Relaxed);
         } else if is_last(&frame) || body.is_end_stream() {
@@ -94,6 +142,7 @@ impl Body for Sending {
         match self {
             Self::Nothing => true,
             Self::Passing { body, .. } => body.is_end_stream(),
+            Self::Again(bytes) => bytes.is_empty(),
         }
     }
 
@@ -101,6 +150,7 @@ impl Body for Sending {
         match self {
             Self::Nothing => SizeHint::with_exact(0),
             Self::Passing { body, .. } => body.size_hint(),
+            Self::Again(bytes) => SizeHint::with_exact(bytes.len() as u64),
         }
     }
 }
@@ -158,10 +208,7 @@ impl Body for Coming {
                 }
                 Poll::Ready(frame)
             }
-            Self::Own(bytes) => {
-                let bytes = std::mem::take(bytes);
-                Poll::Ready((!bytes.is_empty()).then(|| Ok(Frame::data(bytes))))
-            }
+            Self::Own(bytes) => Poll::Ready(whole(bytes)),
         }
     }
 

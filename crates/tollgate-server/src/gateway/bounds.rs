@@ -25,6 +25,11 @@ pub(crate) const IDLE_LOOK: Duration = Duration::from_secs(5);
 /// for more there is another connection.
 pub(super) const REQUESTS_MAX: usize = 100;
 
+/// How much of a request's body is kept until its response begins, so that it can be sent again if a
+/// server of HTTP/2 ends the connection without looking at it. Most requests that change something
+/// are smaller.
+pub(super) const SENT_AGAIN_BYTES_MAX: usize = 16 * 1024;
+
 /// Servers that a request is sent to, one after the other, until one takes it.
 pub(super) const ATTEMPTS_MAX: usize = 3;
 

@@ -1,36 +1,32 @@
 //! From a request that was let through to the response of a server.
 
 use std::convert::Infallible;
-use std::fmt;
-use std::io;
 use std::net::IpAddr;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderValue, TRANSFER_ENCODING, UPGRADE};
-use http::uri::{Authority, PathAndQuery, Uri};
-use http::{Method, Request, Response, StatusCode, Version, request};
-use http_body::Body;
+use http::header::{CONTENT_TYPE, HOST, HeaderValue, UPGRADE};
+use http::uri::Authority;
+use http::{Request, Response, StatusCode, Version, request};
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
-use rustix::io::Errno;
 use rustls::ClientConfig;
 use serde_json::json;
 use smallvec::SmallVec;
-use tokio::time::{Duration, timeout};
+use tokio::time::Duration;
+use tollgate::Gateway;
 use tollgate::http::path;
-use tollgate::{Gateway, Scheme, Target};
 use tower_service::Service;
 
 use super::activity::duration;
 use super::body::{Coming, Progress, Received, Sending};
 use super::bounds::ATTEMPTS_MAX;
 use super::dial::{Purpose, dial};
+use super::exchange::{Answered, Failed, Trouble, exchange, is_exhausted};
 use super::fields::{self, Sender};
 use super::pool::{Loan, Upstream};
-use super::targets::Targets;
 use super::upgrade::Tunnel;
 use super::websocket::{self, Socket};
 use crate::connection::Visitor;
@@ -91,49 +87,6 @@ impl Patience {
             connect: duration(settings.connect_timeout),
             head: duration(settings.headers_timeout),
             idle: settings.idle_timeout.map(duration),
-        }
-    }
-}
-
-/// Why there is no response.
-struct Failed {
-    /// The request, if it may be sent to somebody else.
-    request: Option<Request<Sending>>,
-    /// Whether nothing of it was sent.
-    is_unsent: bool,
-    why: Trouble,
-}
-
-/// What went wrong with a server.
-enum Trouble {
-    /// There is no connection.
-    Unreachable(io::Error),
-    /// The connection ended before there was a response.
-    Broken(hyper::Error),
-    /// There was none in time.
-    Late,
-    /// The client did not send all of its request.
-    Unfinished,
-}
-
-impl fmt::Display for Trouble {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unreachable(error) => write!(f, "no connection: {error}"),
-            Self::Broken(error) => write!(f, "the connection broke: {error}"),
-            Self::Late => f.write_str("no response in time"),
-            Self::Unfinished => f.write_str("the request did not come to its end"),
-        }
-    }
-}
-
-impl Failed {
-    /// Tells of a server that failed, unless it was the client who did, or we.
-    fn tell(&self, targets: &Targets, target: &Target) {
-        match &self.why {
-            Trouble::Unfinished => {}
-            Trouble::Unreachable(error) if is_exhausted(error) => {}
-            why => targets.failed(target, why),
         }
     }
 }
@@ -316,116 +269,6 @@ impl Link {
     }
 }
 
-/// A response, the connection that it comes over, and how far its request has got.
-type Answered = (Response<Incoming>, Loan, Option<Arc<Progress>>);
-
-/// Sends a request over a connection and waits for the head of the response. What was not sent, or
-/// does no harm when it is sent twice, comes back if there is none.
-async fn exchange(
-    mut loan: Loan,
-    mut request: Request<Sending>,
-    upstream: &Upstream,
-    patience: Duration,
-) -> Result<Answered, Failed> {
-    address(&mut request, loan.is_http2(), &upstream.target);
-    measure(&mut request, loan.is_http2());
-    let copy = copy_of(&request);
-    let progress = request.body().progress();
-    let answer = {
-        let mut sent = pin!(loan.send(request));
-        loop {
-            match timeout(patience, sent.as_mut()).await {
-                Ok(answer) => break Some(answer),
-                // The server may wait for the rest of the request, and so do we.
-                Err(_) if progress.as_ref().is_some_and(|it| it.has_moved()) => {}
-                Err(_) => break None,
-            }
-        }
-    };
-    match answer {
-        Some(Ok(response)) => Ok((response, loan, progress)),
-        Some(Err(_)) if progress.is_some_and(|it| it.has_failed()) => {
-            Err(Failed { request: None, is_unsent: false, why: Trouble::Unfinished })
-        }
-        Some(Err(mut error)) => {
-            let unsent = error.take_message();
-            let (is_unsent, request) = (unsent.is_some(), unsent.or(copy));
-            Err(Failed { request, is_unsent, why: Trouble::Broken(error.into_error()) })
-        }
-        None => Err(Failed { request: None, is_unsent: false, why: Trouble::Late }),
-    }
-}
-
-/// Another request like this one, if sending both does no more than sending one.
-fn copy_of(request: &Request<Sending>) -> Option<Request<Sending>> {
-    let is_safe = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
-    if !is_safe || !matches!(request.body(), Sending::Nothing) {
-        return None;
-    }
-    let mut copy = Request::new(Sending::Nothing);
-    *copy.method_mut() = request.method().clone();
-    *copy.uri_mut() = request.uri().clone();
-    *copy.version_mut() = request.version();
-    copy.headers_mut().clone_from(request.headers());
-    Some(copy)
-}
-
-/// Says for whom a request is in the way of its version: in a field of its own, or in the URI.
-fn address(request: &mut Request<Sending>, is_http2: bool, target: &Target) {
-    let path = request.uri().path_and_query().cloned();
-    let path = path.unwrap_or_else(|| PathAndQuery::from_static("/"));
-    if is_http2 {
-        *request.version_mut() = Version::HTTP_2;
-        let scheme = if target.scheme() == Scheme::Https { "https" } else { "http" };
-        let host = request.headers_mut().remove(HOST);
-        let uri = request.uri();
-        if uri.authority().is_some() && uri.scheme_str() == Some(scheme) {
-            return;
-        }
-        let host = host.and_then(|host| Authority::try_from(host.as_bytes()).ok());
-        let host = host.or_else(|| uri.authority().cloned()).unwrap_or_else(|| authority(target));
-        let uri = Uri::builder().scheme(scheme).authority(host).path_and_query(path);
-        *request.uri_mut() = uri.build().expect("every part was one");
-        return;
-    }
-    *request.version_mut() = Version::HTTP_11;
-    if !request.headers().contains_key(HOST) {
-        let host = request.uri().authority().cloned().unwrap_or_else(|| authority(target));
-        let host = HeaderValue::from_str(host.as_str()).expect("an authority is printable");
-        request.headers_mut().insert(HOST, host);
-    }
-    if request.uri().authority().is_some() {
-        *request.uri_mut() = Uri::from(path);
-    }
-}
-
-/// Says how long a request is, as we know it and not as it was told.
-fn measure(request: &mut Request<Sending>, is_http2: bool) {
-    let length = request.body().size_hint().exact();
-    let is_empty = matches!(request.body(), Sending::Nothing);
-    let headers = request.headers_mut();
-    headers.remove(TRANSFER_ENCODING);
-    match length {
-        // Most requests have no body, and say nothing of it.
-        Some(_) if is_empty && !headers.contains_key(CONTENT_LENGTH) => {}
-        Some(length) => drop(headers.insert(CONTENT_LENGTH, length.into())),
-        None => {
-            headers.remove(CONTENT_LENGTH);
-            if !is_http2 {
-                // It would otherwise be taken for granted that a GET has no body.
-                headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
-            }
-        }
-    }
-}
-
-fn authority(target: &Target) -> Authority {
-    let (host, port) = (target.host(), target.port());
-    let text =
-        if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
-    text.parse().expect("a host of a policy is one of an authority")
-}
-
 /// A server's response, for the client.
 fn finish(
     mut response: Response<Incoming>,
@@ -440,12 +283,6 @@ fn finish(
     // What a server of HTTP/1.0 cannot do we can.
     *response.version_mut() = Version::HTTP_11;
     response.map(|body| Coming::passing(body, loan, progress))
-}
-
-/// Whether an error is ours: there are no more files, or ports, to be had.
-fn is_exhausted(error: &io::Error) -> bool {
-    let code = error.raw_os_error().map(Errno::from_raw_os_error);
-    matches!(code, Some(Errno::MFILE | Errno::NFILE | Errno::ADDRNOTAVAIL | Errno::NOBUFS))
 }
 
 /// An answer of our own, for programs (RFC 9457) and people.

@@ -1,0 +1,216 @@
+//! One request over one connection to a server.
+
+use std::error::Error;
+use std::fmt;
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+
+use http::header::{CONTENT_LENGTH, HOST, HeaderValue, TRANSFER_ENCODING};
+use http::uri::{Authority, PathAndQuery, Uri};
+use http::{Method, Request, Response, Version};
+use http_body::Body;
+use hyper::body::Incoming;
+use rustix::io::Errno;
+use tokio::time::{Duration, timeout};
+use tollgate::{Scheme, Target};
+
+use super::body::{Progress, Sending};
+use super::pool::{Loan, Upstream};
+use super::targets::Targets;
+
+/// Why there is no response.
+pub(super) struct Failed {
+    /// The request, if it may be sent to somebody else.
+    pub(super) request: Option<Request<Sending>>,
+    /// Whether nothing of it was sent.
+    pub(super) is_unsent: bool,
+    pub(super) why: Trouble,
+}
+
+/// What went wrong with a server.
+pub(super) enum Trouble {
+    /// There is no connection.
+    Unreachable(io::Error),
+    /// The connection ended before there was a response.
+    Broken(hyper::Error),
+    /// There was none in time.
+    Late,
+    /// The client did not send all of its request.
+    Unfinished,
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreachable(error) => write!(f, "no connection: {error}"),
+            Self::Broken(error) => write!(f, "the connection broke: {error}"),
+            Self::Late => f.write_str("no response in time"),
+            Self::Unfinished => f.write_str("the request did not come to its end"),
+        }
+    }
+}
+
+impl Failed {
+    /// Tells of a server that failed, unless it was the client who did, or we.
+    pub(super) fn tell(&self, targets: &Targets, target: &Target) {
+        match &self.why {
+            Trouble::Unfinished => {}
+            Trouble::Unreachable(error) if is_exhausted(error) => {}
+            why => targets.failed(target, why),
+        }
+    }
+}
+
+/// A response, the connection that it comes over, and how far its request has got.
+pub(super) type Answered = (Response<Incoming>, Loan, Option<Arc<Progress>>);
+
+/// Sends a request over a connection and waits for the head of the response. What was not sent, or
+/// does no harm when it is sent twice, comes back if there is none.
+pub(super) async fn exchange(
+    mut loan: Loan,
+    mut request: Request<Sending>,
+    upstream: &Upstream,
+    patience: Duration,
+) -> Result<Answered, Failed> {
+    address(&mut request, loan.is_http2(), &upstream.target);
+    measure(&mut request, loan.is_http2());
+    let copy = copy_of(&request, loan.is_http2());
+    let progress = request.body().progress();
+    if let Some(progress) = progress.as_ref().filter(|_| loan.is_http2()) {
+        progress.keep();
+    }
+    let answer = {
+        let mut sent = pin!(loan.send(request));
+        loop {
+            match timeout(patience, sent.as_mut()).await {
+                Ok(answer) => break Some(answer),
+                // The server may wait for the rest of the request, and so do we.
+                Err(_) if progress.as_ref().is_some_and(|it| it.has_moved()) => {}
+                Err(_) => break None,
+            }
+        }
+    };
+    match answer {
+        Some(Ok(response)) => {
+            progress.iter().for_each(|it| it.forget());
+            Ok((response, loan, progress))
+        }
+        Some(Err(_)) if progress.as_ref().is_some_and(|it| it.has_failed()) => {
+            Err(Failed { request: None, is_unsent: false, why: Trouble::Unfinished })
+        }
+        Some(Err(mut error)) => {
+            let unsent = error.take_message();
+            let is_unsent = unsent.is_some();
+            let is_unseen = is_unseen(error.error());
+            let request = unsent.or_else(|| again(copy?, progress.as_deref(), is_unseen));
+            Err(Failed { request, is_unsent, why: Trouble::Broken(error.into_error()) })
+        }
+        None => Err(Failed { request: None, is_unsent: false, why: Trouble::Late }),
+    }
+}
+
+/// Another request like this one, but for a body that is still to come; if there may be a use for it.
+fn copy_of(request: &Request<Sending>, is_http2: bool) -> Option<Request<Sending>> {
+    let body = match request.body() {
+        Sending::Nothing => Sending::Nothing,
+        Sending::Again(bytes) => Sending::Again(bytes.clone()),
+        Sending::Passing { .. } if is_http2 => Sending::Nothing,
+        Sending::Passing { .. } => return None,
+    };
+    let mut copy = Request::new(body);
+    *copy.method_mut() = request.method().clone();
+    *copy.uri_mut() = request.uri().clone();
+    *copy.version_mut() = request.version();
+    copy.headers_mut().clone_from(request.headers());
+    Some(copy)
+}
+
+/// The copy of a request that was sent, if the server has not looked at it, or sending both does no
+/// more than sending one; and its body, if there was one.
+fn again(
+    mut copy: Request<Sending>,
+    progress: Option<&Progress>,
+    is_unseen: bool,
+) -> Option<Request<Sending>> {
+    if is_unseen && let Some(progress) = progress {
+        *copy.body_mut() = Sending::Again(progress.whole()?);
+        return Some(copy);
+    }
+    let is_safe = matches!(*copy.method(), Method::GET | Method::HEAD | Method::OPTIONS);
+    let is_all = progress.is_none() && matches!(copy.body(), Sending::Nothing);
+    (is_unseen || is_safe && is_all).then_some(copy)
+}
+
+/// Whether a server says that it has not looked at a request: it ends its connection with those that
+/// came before, or has too many.
+fn is_unseen(error: &hyper::Error) -> bool {
+    let source = error.source().and_then(|source| source.downcast_ref::<h2::Error>());
+    source.is_some_and(|error| {
+        let is_left_behind = error.is_go_away() && error.reason() == Some(h2::Reason::NO_ERROR);
+        let is_refused = error.is_reset() && error.reason() == Some(h2::Reason::REFUSED_STREAM);
+        error.is_remote() && (is_left_behind || is_refused)
+    })
+}
+
+/// Says for whom a request is in the way of its version: in a field of its own, or in the URI.
+fn address(request: &mut Request<Sending>, is_http2: bool, target: &Target) {
+    let path = request.uri().path_and_query().cloned();
+    let path = path.unwrap_or_else(|| PathAndQuery::from_static("/"));
+    if is_http2 {
+        *request.version_mut() = Version::HTTP_2;
+        let scheme = if target.scheme() == Scheme::Https { "https" } else { "http" };
+        let host = request.headers_mut().remove(HOST);
+        let uri = request.uri();
+        if uri.authority().is_some() && uri.scheme_str() == Some(scheme) {
+            return;
+        }
+        let host = host.and_then(|host| Authority::try_from(host.as_bytes()).ok());
+        let host = host.or_else(|| uri.authority().cloned()).unwrap_or_else(|| authority(target));
+        let uri = Uri::builder().scheme(scheme).authority(host).path_and_query(path);
+        *request.uri_mut() = uri.build().expect("every part was one");
+        return;
+    }
+    *request.version_mut() = Version::HTTP_11;
+    if !request.headers().contains_key(HOST) {
+        let host = request.uri().authority().cloned().unwrap_or_else(|| authority(target));
+        let host = HeaderValue::from_str(host.as_str()).expect("an authority is printable");
+        request.headers_mut().insert(HOST, host);
+    }
+    if request.uri().authority().is_some() {
+        *request.uri_mut() = Uri::from(path);
+    }
+}
+
+/// Says how long a request is, as we know it and not as it was told.
+fn measure(request: &mut Request<Sending>, is_http2: bool) {
+    let length = request.body().size_hint().exact();
+    let is_empty = matches!(request.body(), Sending::Nothing);
+    let headers = request.headers_mut();
+    headers.remove(TRANSFER_ENCODING);
+    match length {
+        // Most requests have no body, and say nothing of it.
+        Some(_) if is_empty && !headers.contains_key(CONTENT_LENGTH) => {}
+        Some(length) => drop(headers.insert(CONTENT_LENGTH, length.into())),
+        None => {
+            headers.remove(CONTENT_LENGTH);
+            if !is_http2 {
+                // It would otherwise be taken for granted that a GET has no body.
+                headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+            }
+        }
+    }
+}
+
+fn authority(target: &Target) -> Authority {
+    let (host, port) = (target.host(), target.port());
+    let text =
+        if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
+    text.parse().expect("a host of a policy is one of an authority")
+}
+
+/// Whether an error is ours: there are no more files, or ports, to be had.
+pub(super) fn is_exhausted(error: &io::Error) -> bool {
+    let code = error.raw_os_error().map(Errno::from_raw_os_error);
+    matches!(code, Some(Errno::MFILE | Errno::NFILE | Errno::ADDRNOTAVAIL | Errno::NOBUFS))
+}
