@@ -49,9 +49,10 @@ use crate::connection::Visitor;
 use crate::moment::moment;
 use crate::prefixed::Prefixed;
 use activity::{Activity, Cut, UnderWay, Watch, Watched, duration};
+use body::Coming;
 use bounds::{CONNECTION_WINDOW, SEND_BUFFER_MAX, STREAM_WINDOW, STREAMS_MAX};
 use outgoing::Outgoing;
-use proxy::{Link, Proxy};
+use proxy::{Link, Proxy, refusal};
 
 pub(crate) use arrivals::Arrivals;
 pub(crate) use pool::Pool;
@@ -186,9 +187,9 @@ impl Desk {
     ) -> impl Future<Output = Result<Response<Outgoing>, Infallible>> + use<> {
         let (under_way, number) = UnderWay::begin(&self.activity);
         let gate = &self.link.visitor.gate;
-        let is_doubtful = doubt::is_doubtful(&request);
+        let doubtful = doubt::doubtful(&request);
         let is_http1 = request.version() < Version::HTTP_2;
-        let is_last = is_http1 && (is_doubtful || !gate.stages.is_ready());
+        let is_last = is_http1 && (doubtful.is_some() || !gate.stages.is_ready());
         let (id, deadline) = gate.limiter.with_policy(|policy| {
             let settings = policy.settings();
             tidy(&mut request, settings);
@@ -196,24 +197,21 @@ impl Desk {
             let deadline = total.map(|total| moment() + duration(total));
             (self.link.name(&mut request, &settings.gateway, number), deadline)
         });
-        let answering = (!is_doubtful).then(|| self.limited.clone().call(request));
+        let answering = match doubtful {
+            None => Ok(self.limited.clone().call(request)),
+            Some(why) => Err(why),
+        };
         async move {
             let answered = match (answering, deadline) {
-                (None, _) => Err(StatusCode::BAD_REQUEST),
-                (Some(answering), None) => Ok(answering.await),
-                (Some(answering), Some(deadline)) => {
-                    timeout_at(deadline, answering).await.map_err(|_| StatusCode::GATEWAY_TIMEOUT)
+                (Err(why), _) => Err(refusal(StatusCode::BAD_REQUEST, why)),
+                (Ok(answering), None) => Ok(answering.await),
+                (Ok(answering), Some(deadline)) => {
+                    timeout_at(deadline, answering).await.map_err(|_| late())
                 }
             };
             let mut response = match answered {
-                Ok(Ok(response)) => {
-                    response.map(|body| Outgoing::new(Some(body), under_way, deadline))
-                }
-                Err(status) => {
-                    let mut bare = Response::new(Outgoing::new(None, under_way, None));
-                    *bare.status_mut() = status;
-                    bare
-                }
+                Ok(Ok(response)) => Outgoing::judged(response, under_way, deadline),
+                Err(answer) => Outgoing::own(answer, under_way),
             };
             if let Some((name, id)) = id {
                 response.headers_mut().insert(name, id);
@@ -225,6 +223,10 @@ impl Desk {
             Ok(response)
         }
     }
+}
+
+fn late() -> Response<Coming> {
+    refusal(StatusCode::GATEWAY_TIMEOUT, "the request has had its time")
 }
 
 impl Link {

@@ -9,12 +9,16 @@ use http::header::{HOST, HeaderMap, TRANSFER_ENCODING};
 use http::uri::Authority;
 use http::{HeaderValue, Request};
 
-/// Whether a request is coded in a way that we do not understand, or is for what is no host.
-pub(super) fn is_doubtful<B>(request: &Request<B>) -> bool {
+/// What makes a request one that is coded in a way that we do not understand, or is for what is no
+/// host.
+pub(super) fn doubtful<B>(request: &Request<B>) -> Option<&'static str> {
     let headers = request.headers();
     let host = headers.get(HOST).map(HeaderValue::as_bytes);
     let authority = request.uri().authority().map(Authority::as_str).map(str::as_bytes);
-    !host.is_none_or(is_host) || !authority.is_none_or(is_host) || is_coded(headers)
+    if !host.is_none_or(is_host) || !authority.is_none_or(is_host) {
+        return Some("the host is not a name or an address, with or without a port");
+    }
+    is_coded(headers).then_some("the only transfer coding understood here is chunked")
 }
 
 /// Whether there is a coding other than that a body is chunked.

@@ -4,6 +4,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use http::Response;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 use tokio::time::{Instant, Sleep, sleep_until};
@@ -20,21 +21,43 @@ pin_project! {
     /// longer than the request has.
     pub(super) struct Outgoing {
         #[pin]
-        body: Option<Limited>,
+        body: Kind,
         under_way: UnderWay,
         deadline: Option<Pin<Box<Sleep>>>,
     }
 }
 
+pin_project! {
+    #[project = KindProjection]
+    enum Kind {
+        /// Of a request that was judged.
+        Judged {
+            #[pin]
+            body: Limited,
+        },
+        /// Of one that was not, or not in time.
+        Own {
+            #[pin]
+            body: Coming,
+        },
+    }
+}
+
 impl Outgoing {
-    /// The body of an answered request; none for a response that is all head.
-    pub(super) fn new(
-        body: Option<Limited>,
+    /// The response to a request that was judged.
+    pub(super) fn judged(
+        response: Response<Limited>,
         mut under_way: UnderWay,
         deadline: Option<Instant>,
-    ) -> Self {
+    ) -> Response<Self> {
         under_way.answered();
-        Self { body, under_way, deadline: deadline.map(|it| Box::pin(sleep_until(it))) }
+        let deadline = deadline.map(|it| Box::pin(sleep_until(it)));
+        response.map(|body| Self { body: Kind::Judged { body }, under_way, deadline })
+    }
+
+    /// Our own answer to a request.
+    pub(super) fn own(answer: Response<Coming>, under_way: UnderWay) -> Response<Self> {
+        answer.map(|body| Self { body: Kind::Own { body }, under_way, deadline: None })
     }
 }
 
@@ -47,9 +70,12 @@ impl Body for Outgoing {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let this = self.project();
-        let Some(body) = this.body.as_pin_mut() else { return Poll::Ready(None) };
-        if let Poll::Ready(frame) = body.poll_frame(context) {
-            return Poll::Ready(frame);
+        let next = match this.body.project() {
+            KindProjection::Judged { body } => body.poll_frame(context),
+            KindProjection::Own { body } => body.poll_frame(context).map_err(Into::into),
+        };
+        if next.is_ready() {
+            return next;
         }
         let Some(deadline) = this.deadline else { return Poll::Pending };
         ready!(deadline.as_mut().poll(context));
@@ -57,10 +83,16 @@ impl Body for Outgoing {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.as_ref().is_none_or(Body::is_end_stream)
+        match &self.body {
+            Kind::Judged { body } => body.is_end_stream(),
+            Kind::Own { body } => body.is_end_stream(),
+        }
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.as_ref().map_or_else(|| SizeHint::with_exact(0), Body::size_hint)
+        match &self.body {
+            Kind::Judged { body } => body.size_hint(),
+            Kind::Own { body } => body.size_hint(),
+        }
     }
 }
