@@ -206,6 +206,17 @@ fn nginx_behind_the_gateway_serves_as_if_it_were_asked_itself() {
             let said = format!("{method} /said for 127.0.0.1 of shop.example");
             assert_eq!((answer.status, &*answer.body), (200, &*said), "{scheme}: {answer:?}");
         }
+        thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    let mut kept = Connection::open(address);
+                    for _ in 0..50 {
+                        let answer = kept.ask("POST", "/said", &[], "hello").expect("an answer");
+                        assert_eq!(answer.status, 200, "{scheme}: {answer:?}");
+                    }
+                });
+            }
+        });
         let whole = http::get(address, "/lines.txt", &[]);
         assert_eq!((whole.status, whole.body.len()), (200, file.len()), "{scheme}");
         assert!(whole.body == file, "{scheme}: every line as it is");
