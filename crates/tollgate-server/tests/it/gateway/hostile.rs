@@ -4,6 +4,7 @@ mod bodies;
 mod h2_floods;
 mod h2_requests;
 mod identity;
+mod responses;
 mod slots;
 mod slow;
 mod smuggling;

@@ -1,10 +1,17 @@
 //! Bytes that come with a request that is not let through, or before they may.
 
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::net::TcpStream;
+use tollgate_server::Door;
+
 use crate::gateway::Gateway;
 use crate::gateway::client::Client;
 use crate::gateway::upstream::{Exchange, Upstream};
+use crate::grpc::client::stop;
 use crate::server::{Running, eventually, with_doors};
-use tollgate_server::Door;
 
 /// Nobody may upload, and all may do anything else.
 const POLICY: &str = "limits: [{name: a, when: {path: /upload}, rate: 0/hour}]";
@@ -42,6 +49,29 @@ fn a_body_that_nobody_wants_is_not_taken_for_requests() {
         let _ = client.try_send(format!("{length:x}\r\n{body}\r\n0\r\n\r\n"));
         check_after(&gateway, &mut client);
     }
+}
+
+/// A client of HTTP/2 may send only so much before the other side has taken it. What is refused is
+/// taken too, or the connection would be stuck.
+#[tokio::test]
+async fn bodies_that_nobody_wants_leave_room_for_others() {
+    let gateway = Gateway::start(POLICY);
+    let stream = TcpStream::connect(gateway.running.address(Door::Gateway)).await.unwrap();
+    let handshake = http2::handshake(TokioExecutor::new(), TokioIo::new(stream));
+    let (mut requests, connection) = handshake.await.unwrap();
+    let connection = tokio::spawn(connection);
+    let mut post = |path: &str| {
+        let request = http::Request::post(format!("http://a{path}"));
+        requests.send_request(request.body(Full::new(Bytes::from(vec![b'x'; 200_000]))).unwrap())
+    };
+    for _ in 0..20 {
+        assert_eq!(post("/upload").await.unwrap().status(), 429);
+    }
+    assert_eq!(post("/other").await.unwrap().status(), 200);
+    let bodies: Vec<_> = gateway.upstream.requests().iter().map(|it| it.body.len()).collect();
+    assert_eq!(bodies, [200_000]);
+    connection.abort();
+    stop(gateway.running).await;
 }
 
 #[test]

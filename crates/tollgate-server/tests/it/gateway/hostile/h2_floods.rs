@@ -47,25 +47,31 @@ fn check_unread(bytes: &[u8]) {
     });
 }
 
+/// So many requests, each of which is reset at once.
+pub(super) fn resets(count: u32) -> impl Iterator<Item = Vec<u8>> {
+    (0..count).map(|number| {
+        let stream = 2 * number + 1;
+        [request(stream, &plain("GET", "/reset"), END_STREAM), reset(stream)].concat()
+    })
+}
+
 #[test]
-fn requests_that_are_reset_at_once_end_their_connection_and_are_charged() {
-    check(|gateway, wire| {
-        let left = || gateway.ask("GET /left").remaining().expect("it is told");
-        let before = left();
-        gateway.upstream.take_requests();
-        for number in 0..10_000 {
-            let stream = 2 * number + 1;
-            let both = [request(stream, &plain("GET", "/reset"), END_STREAM), reset(stream)];
-            if !wire.client.try_send(both.concat()) {
-                break;
-            }
-        }
-        let judged = before - left() - 1;
-        let reached = gateway.upstream.requests();
-        let reached = reached.iter().filter(|it| it.target == "/reset").count();
-        assert!(reached as u64 <= judged, "{reached} reached the server and {judged} were judged");
-        wire.client.rest();
-    });
+fn requests_that_are_reset_at_once_are_charged_and_harm_nobody() {
+    let resets: Vec<_> = resets(10_000).collect();
+    // Each by itself, and as many as fit into what is read at a time.
+    for pieces in [resets.clone(), resets.chunks(100).map(<[Vec<u8>]>::concat).collect()] {
+        check(|gateway, wire| {
+            let left = || gateway.ask("GET /left").remaining().expect("it is told");
+            let before = left();
+            gateway.upstream.take_requests();
+            // A connection that makes so much of nothing may be ended.
+            let _ = pieces.iter().all(|piece| wire.client.try_send(piece));
+            let reached = gateway.upstream.requests();
+            let reached = reached.iter().filter(|it| it.target == "/reset").count();
+            let judged = before - left() - 1;
+            assert!(reached as u64 <= judged, "{reached} reached the server, {judged} were judged");
+        });
+    }
 }
 
 #[test]
@@ -98,11 +104,21 @@ fn a_head_that_does_not_end_ends_its_connection() {
 }
 
 #[test]
-fn questions_whose_answers_nobody_reads_are_not_read_either() {
+fn pings_whose_answers_nobody_reads_are_not_read_either() {
     check_unread(&frame(PING, 0, 0, &[0; 8]));
+}
+
+#[test]
+fn settings_whose_answers_nobody_reads_are_not_read_either() {
     check_unread(&frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0xff, 0xff]));
-    // A stream that was never opened.
-    check_unread(&frame(DATA, 0, 1, &[]));
+}
+
+#[test]
+fn a_body_of_no_request_ends_its_connection() {
+    check(|_, wire| {
+        wire.client.flood(&frame(DATA, 0, 1, b"body"), 10_000, STUCK);
+        wire.client.rest();
+    });
 }
 
 #[test]

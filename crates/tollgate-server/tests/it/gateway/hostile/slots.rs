@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::gateway::Gateway;
 use crate::gateway::client::Client;
+use crate::gateway::hostile::h2_floods::resets;
 use crate::gateway::hostile::wire::{Outcome, Wire, plain, request};
 use crate::gateway::upstream::{Exchange, Upstream};
 use crate::grpc::frames::{END_STREAM, reset};
@@ -142,7 +143,7 @@ fn a_slot_is_back_when_the_server_fails() {
 
 #[test]
 fn a_slot_is_back_when_time_is_up() {
-    let house = House::new("gateway: {headers_timeout: 200ms}");
+    let house = House::new("gateway: {headers_timeout: 1s}");
     assert_eq!(house.gateway.ask("GET /silent").status, 504);
     house.check("a server did not answer in time");
 }
@@ -166,6 +167,34 @@ fn a_slot_is_back_when_a_stream_is_reset_or_its_connection_ends() {
     assert_eq!(wire.outcome(7), Outcome::Passed);
     drop(wire);
     house.check("a connection ended in the middle of a response");
+}
+
+#[test]
+fn a_slot_is_back_when_a_response_stalls_or_takes_too_long() {
+    for (settings, silent) in [("idle_timeout: 500ms", None), ("total_timeout: 500ms", Some(504))] {
+        let upstream = Upstream::start(|exchange| play(exchange, &Mutex::new(mpsc::channel().1)));
+        let policy = format!("gateway: {{{settings}}}\nlimits: [{{name: slots, concurrency: 1}}]");
+        let gateway = Gateway::around(upstream, &policy);
+        let mut client = gateway.connect();
+        client.send(get("/hold"));
+        assert_eq!(client.head().unwrap().0, 200);
+        client.rest();
+        eventually(settings, || gateway.ask("GET /quick").status == 200);
+        if let Some(status) = silent {
+            assert_eq!(gateway.ask("GET /silent").status, status);
+            eventually(settings, || gateway.ask("GET /quick").status == 200);
+        }
+    }
+}
+
+#[test]
+fn slots_are_back_after_a_flood_of_requests_that_are_reset() {
+    let house = House::new("");
+    let mut wire = Wire::open(&house.gateway);
+    let _ = resets(2_000).all(|both| wire.client.try_send(both));
+    house.check("requests were reset at once");
+    drop(wire);
+    house.check("their connection ended");
 }
 
 /// Whether a connection is let in.
@@ -204,4 +233,24 @@ fn connections_are_let_in_so_many_in_a_time() {
     let let_in = (0..10).filter(|_| is_let_in(&mut gateway.connect())).count();
     assert_eq!(let_in, 3);
     assert_eq!(gateway.upstream.requests().len(), 3);
+}
+
+#[test]
+fn a_connection_is_that_of_whom_its_proxy_speaks_for() {
+    let gateway = Gateway::start(
+        "client_ip: {trusted_proxies: [127.0.0.1], proxy_protocol: on}
+limits: [{name: a, when: {layer: connection}, per: [client_ip], concurrency: 1}]",
+    );
+    let connect = |source: &str| {
+        let mut client = gateway.connect();
+        let header = format!("PROXY TCP4 {source} 10.0.0.1 5000 80\r\n");
+        client.send(header);
+        is_let_in(&mut client).then_some(client)
+    };
+    let first = connect("203.0.113.7");
+    assert!(first.is_some());
+    assert!(connect("203.0.113.7").is_none(), "it has one");
+    assert!(connect("203.0.113.8").is_some(), "another client of the same proxy");
+    drop(first);
+    eventually("it made room", || connect("203.0.113.7").is_some());
 }

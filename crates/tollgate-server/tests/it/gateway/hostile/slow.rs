@@ -1,12 +1,13 @@
 //! Clients that take their time.
 
+use std::thread;
 use std::time::Duration;
 
 use super::wire::{Wire, plain, request};
 use crate::gateway::Gateway;
 use crate::gateway::client::Client;
 use crate::gateway::upstream::Upstream;
-use crate::grpc::frames::{HEADERS, frame};
+use crate::grpc::frames::{END_STREAM, HEADERS, frame};
 
 /// How long a slow client waits between two bytes.
 const BETWEEN: Duration = Duration::from_millis(20);
@@ -18,17 +19,20 @@ fn is_cut(client: &mut Client, bytes: &[u8]) -> bool {
 
 #[test]
 fn a_head_that_comes_byte_by_byte_is_cut() {
-    let gateway = Gateway::start("gateway: {headers_timeout: 200ms}\nlimits: []");
+    let gateway = Gateway::start("gateway: {headers_timeout: 1s}\nlimits: []");
     // Nobody sends so long a head in time.
     let head = format!("GET / HTTP/1.1\r\nHost: a\r\nX: {}\r\n\r\n", "y".repeat(2_000));
-    let mut client = gateway.connect();
-    assert!(is_cut(&mut client, head.as_bytes()), "the first head");
-    let mut client = gateway.connect();
-    client.send("GET /first HTTP/1.1\r\nHost: a\r\n\r\n");
-    assert_eq!(client.answer().status, 200);
-    assert!(is_cut(&mut client, head.as_bytes()), "the second");
-    let mut client = gateway.connect();
-    assert!(is_cut(&mut client, &b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".repeat(10)), "no preface");
+    let mut clients = [(); 3].map(|()| gateway.connect());
+    clients[1].send("GET /first HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(clients[1].answer().status, 200);
+    // The last only looks as if it would speak HTTP/2.
+    let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".repeat(100);
+    let sent = [head.as_bytes(), head.as_bytes(), &preface];
+    thread::scope(|scope| {
+        for (number, (client, sent)) in clients.iter_mut().zip(sent).enumerate() {
+            scope.spawn(move || assert!(is_cut(client, sent), "{number}"));
+        }
+    });
     let targets: Vec<_> = gateway.upstream.requests().into_iter().map(|it| it.target).collect();
     assert_eq!(targets, ["/first"]);
 }
@@ -36,30 +40,30 @@ fn a_head_that_comes_byte_by_byte_is_cut() {
 #[test]
 fn who_says_nothing_is_not_waited_for() {
     let gateway =
-        Gateway::start("gateway: {headers_timeout: 200ms, idle_timeout: 200ms}\nlimits: []");
+        Gateway::start("gateway: {headers_timeout: 500ms, idle_timeout: 500ms}\nlimits: []");
     let begins = ["", "G", "GET / HTTP/1.1\r\nHost: a\r\n", "PRI * HTTP/2.0\r\n\r\n"];
-    for begin in begins {
-        let mut client = gateway.connect();
+    let mut clients: Vec<Client> = begins.map(|_| gateway.connect()).into();
+    for (client, begin) in clients.iter_mut().zip(begins) {
         client.send(begin);
-        client.rest();
     }
     let mut wire = Wire::open(&gateway);
-    wire.client.rest();
-    let mut wire = Wire::open(&gateway);
     wire.client.send(frame(HEADERS, 0, 1, &plain("GET", "/")));
-    wire.client.rest();
+    clients.extend([wire.client, Wire::open(&gateway).client]);
+    for mut client in clients {
+        client.rest();
+    }
     assert_eq!(gateway.upstream.requests(), []);
 }
 
 #[test]
 fn a_body_that_stops_coming_is_cut() {
     let gateway =
-        Gateway::start("gateway: {idle_timeout: 200ms, headers_timeout: 200ms}\nlimits: []");
+        Gateway::start("gateway: {idle_timeout: 500ms, headers_timeout: 500ms}\nlimits: []");
     let mut client = gateway.connect();
     client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nhalf");
-    client.rest();
     let mut wire = Wire::open(&gateway);
     wire.client.send(request(1, &plain("POST", "/"), 0));
+    client.rest();
     wire.client.rest();
     let log = gateway.upstream.wait("both are cut", |log| log.count == 2 && log.open == 0);
     assert!(log.requests.iter().all(|it| !it.is_whole));
@@ -78,6 +82,15 @@ fn a_response_that_nobody_reads_is_cut() {
     let mut client = gateway.connect();
     client.send("GET /endless HTTP/1.1\r\nHost: a\r\n\r\n");
     let mut wire = Wire::open(&gateway);
-    wire.client.send(request(1, &plain("GET", "/endless"), crate::grpc::frames::END_STREAM));
+    wire.client.send(request(1, &plain("GET", "/endless"), END_STREAM));
     gateway.upstream.wait("both are cut", |log| log.count == 2 && log.open == 0);
+}
+
+#[test]
+fn answers_that_nobody_reads_do_not_pile_up() {
+    let gateway = Gateway::start("limits: []");
+    let mut client = gateway.connect();
+    let many = "GET / HTTP/1.1\r\nHost: a\r\n\r\n".repeat(1_000);
+    let taken = client.flood(many.as_bytes(), 1_000, Duration::from_millis(500));
+    assert!(taken < 1_000, "it goes on taking requests whose answers nobody reads");
 }
