@@ -1,0 +1,13 @@
+//! Every bound of the client, with its reason.
+
+use std::time::Duration;
+
+/// The longest wait that a response can tell. A longer one is a mistake of a clock or of a unit, or
+/// a budget so far away that a look once a day does no harm.
+pub const WAIT_MAX: Duration = Duration::from_secs(86_400);
+
+/// Bytes of one field that are read. Budgets are short; a longer one is no budget.
+pub const FIELD_BYTES_MAX: usize = 4_096;
+
+/// Allowances that are read from one response.
+pub const ALLOWANCES_MAX: usize = 16;

@@ -1,0 +1,158 @@
+//! What a response says about the caller's budget.
+//!
+//! Every generation of the IETF's fields is read, and those of vendors who have their own. What
+//! cannot be read is ignored, field by field: a budget is advice, and bad advice is none. The newest
+//! generation wins where a response has several, since they tell of the same limits.
+//!
+//! Moments are told by the server's clock, so they are compared with the `Date` of the response if
+//! it has one, and with our own clock only if not.
+
+mod moment;
+mod structured;
+mod vendors;
+
+use std::borrow::Cow;
+use std::time::{Duration, SystemTime};
+
+use http::header::{AGE, DATE, RETRY_AFTER};
+use http::{HeaderMap, HeaderName};
+
+use crate::bounds::{ALLOWANCES_MAX, FIELD_BYTES_MAX};
+
+const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
+const SHOULD_RETRY: [HeaderName; 2] =
+    [HeaderName::from_static("x-should-retry"), HeaderName::from_static("stripe-should-retry")];
+
+/// What a response says: how much may still be sent, and when to come back.
+///
+/// ```
+/// use std::time::{Duration, SystemTime};
+/// use http::HeaderMap;
+/// use tollgate_client::Budget;
+///
+/// let mut fields = HeaderMap::new();
+/// fields.insert("ratelimit", "\"api\";r=0;t=30".parse()?);
+/// let budget = Budget::read(&fields, SystemTime::UNIX_EPOCH);
+/// assert_eq!(budget.allowances()[0].remaining, 0);
+/// assert_eq!(budget.wait(), Some(Duration::from_secs(30)));
+/// # Ok::<(), http::header::InvalidHeaderValue>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Budget {
+    retry_after: Option<Duration>,
+    should_retry: Option<bool>,
+    allowances: Vec<Allowance>,
+}
+
+/// So much may still be sent, until then.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Allowance {
+    /// Its name, if it has one.
+    pub name: Option<String>,
+    /// What is counted.
+    pub unit: Unit,
+    /// How much there is of it when nothing was taken, if it was said.
+    pub limit: Option<u64>,
+    /// How much is left.
+    pub remaining: u64,
+    /// How long until there is more, if it was said. Vendors differ on whether that is a little more
+    /// or all of it.
+    pub reset_after: Option<Duration>,
+    /// In how much time `limit` may be taken, if it was said.
+    pub period: Option<Duration>,
+}
+
+/// What an allowance counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Requests, each one.
+    Requests,
+    /// Requests that are under way.
+    Concurrent,
+    /// Something of which a request may take more than one: bytes, or tokens of a language model.
+    Amount,
+}
+
+impl Budget {
+    /// Reads the fields of a response that arrived at `now`.
+    pub fn read(fields: &HeaderMap, now: SystemTime) -> Self {
+        let now = Now::of(fields, now);
+        let mut allowances =
+            if is_from_a_cache(fields) { Vec::new() } else { vendors::allowances(fields, now) };
+        allowances.truncate(ALLOWANCES_MAX);
+        let should_retry = SHOULD_RETRY.iter().find_map(|name| flag(&text(fields, name)?));
+        Self { retry_after: retry_after(fields, now), should_retry, allowances }
+    }
+
+    /// How long to stay away, as the server says.
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.retry_after
+    }
+
+    /// Whether another try makes sense, if the server says so (`X-Should-Retry`,
+    /// `Stripe-Should-Retry`).
+    pub fn should_retry(&self) -> Option<bool> {
+        self.should_retry
+    }
+
+    /// What is left of each limit that was told.
+    pub fn allowances(&self) -> &[Allowance] {
+        &self.allowances
+    }
+
+    /// Whether something is used up.
+    pub fn is_exhausted(&self) -> bool {
+        self.allowances.iter().any(|allowance| allowance.remaining == 0)
+    }
+
+    /// How long a refused request should wait: as `Retry-After` says, or else until everything
+    /// that is used up comes back.
+    pub fn wait(&self) -> Option<Duration> {
+        let used_up = self.allowances.iter().filter(|allowance| allowance.remaining == 0);
+        self.retry_after.or_else(|| used_up.filter_map(|allowance| allowance.reset_after).max())
+    }
+}
+
+/// The moment at which a response was made.
+#[derive(Clone, Copy, Debug)]
+struct Now(SystemTime);
+
+impl Now {
+    fn of(fields: &HeaderMap, ours: SystemTime) -> Self {
+        let theirs = text(fields, &DATE).and_then(|date| httpdate::parse_http_date(&date).ok());
+        Self(theirs.unwrap_or(ours))
+    }
+}
+
+fn retry_after(fields: &HeaderMap, now: Now) -> Option<Duration> {
+    let exact = text(fields, &RETRY_AFTER_MS).and_then(|millis| moment::millis(&millis));
+    exact.or_else(|| moment::wait(&text(fields, &RETRY_AFTER)?, now.0))
+}
+
+/// What a cache answers with was true of somebody else, some time ago.
+fn is_from_a_cache(fields: &HeaderMap) -> bool {
+    text(fields, &AGE).is_some_and(|age| age.trim().parse().is_ok_and(|seconds: u64| seconds > 0))
+}
+
+fn flag(text: &str) -> Option<bool> {
+    match text.trim() {
+        "true" => Some(true),
+        "false" => Some(false),
+        _ => None,
+    }
+}
+
+/// A field's lines as one value, if it is there and can be read.
+fn text<'a>(fields: &'a HeaderMap, name: &HeaderName) -> Option<Cow<'a, str>> {
+    let mut lines = fields.get_all(name).iter();
+    let mut value = Cow::Borrowed(lines.next()?.to_str().ok()?);
+    for line in lines {
+        if value.len() > FIELD_BYTES_MAX {
+            return None;
+        }
+        let value = value.to_mut();
+        value.push_str(", ");
+        value.push_str(line.to_str().ok()?);
+    }
+    (value.len() <= FIELD_BYTES_MAX).then_some(value)
+}

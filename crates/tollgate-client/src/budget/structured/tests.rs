@@ -1,0 +1,144 @@
+//! Our reader beside the one of the `sfv` crate, which reads all of RFC 9651.
+
+use sfv::{BareItem, Dictionary, ListEntry, Parser};
+
+use super::*;
+
+/// What both readers make of it, in one form; `None` if it is malformed, or more than we read.
+type Told = Option<Vec<Line>>;
+
+/// A key, an item and its parameters.
+type Line = (String, String, Vec<(String, String)>);
+
+fn ours(text: &str) -> (Told, Told) {
+    let told = |key: &str, member: &Member<'_>| {
+        // Of parameters of one name the last counts, in the place of the first.
+        let mut parameters: Vec<(String, String)> = Vec::new();
+        for (key, _) in &member.parameters {
+            let item = format!("{:?}", member.parameter(key).expect("it is one of them"));
+            if !parameters.iter().any(|(known, _)| known == key) {
+                parameters.push(((*key).to_owned(), item));
+            }
+        }
+        (key.to_owned(), format!("{:?}", member.item), parameters)
+    };
+    let list = list(text).map(|members| members.iter().map(|it| told("", it)).collect());
+    let dictionary = dictionary(text)
+        .map(|members| members.iter().map(|(key, member)| told(key, member)).collect());
+    (list, dictionary.map(last_of_each_key))
+}
+
+fn last_of_each_key(members: Vec<Line>) -> Vec<Line> {
+    let mut kept: Vec<Line> = Vec::new();
+    for member in members {
+        match kept.iter_mut().find(|known| known.0 == member.0) {
+            Some(known) => *known = member,
+            None => kept.push(member),
+        }
+    }
+    kept
+}
+
+fn theirs(text: &str) -> (Told, Told) {
+    let entry = |key: &str, entry: &ListEntry| {
+        let ListEntry::Item(item) = entry else { return None };
+        let parameters: Option<Vec<_>> =
+            item.params.iter().map(|(key, item)| Some((key.to_string(), bare(item)?))).collect();
+        Some((key.to_owned(), bare(&item.bare_item)?, parameters?))
+    };
+    let list = Parser::new(text).parse::<sfv::List>().ok();
+    let dictionary = Parser::new(text).parse::<Dictionary>().ok();
+    (
+        list.and_then(|list| list.iter().map(|it| entry("", it)).collect()),
+        dictionary.and_then(|it| it.iter().map(|(key, it)| entry(key.as_str(), it)).collect()),
+    )
+}
+
+fn bare(item: &BareItem) -> Option<String> {
+    let item = match item {
+        BareItem::Integer(number) => Item::Integer(i64::from(*number)),
+        BareItem::Decimal(number) => Item::Decimal(number.as_integer_scaled_1000().into()),
+        BareItem::String(text) => Item::String(text.as_str().to_owned()),
+        BareItem::Token(token) => return Some(format!("Token({:?})", token.as_str())),
+        BareItem::Boolean(value) => Item::Boolean(*value),
+        _ => return None,
+    };
+    Some(format!("{item:?}"))
+}
+
+#[track_caller]
+fn check(text: &str) {
+    assert_eq!(ours(text), theirs(text), "{text:?}");
+}
+
+#[test]
+fn budgets_are_read_as_the_library_reads_them() {
+    for text in [
+        r#""api";r=50;t=30"#,
+        r#""burst";q=100;w=60,"daily";q=1000;w=86400"#,
+        r#" "a b\"c\\d" ; r=1"#,
+        "api;a=50;w=30, other;a=1",
+        "limit=100, remaining=50, reset=5",
+        "limit=100, limit=50",
+        "100, 100;w=60, 1000;w=3600;burst=12;comment=\"x\"",
+        "598.0",
+        "-1",
+        "1.5, -0.25",
+        "a;b;c=?0",
+        "a;b=1;b=2",
+        "",
+        "  ",
+        ",",
+        "a,",
+        "a,,b",
+        "a b",
+        "a;",
+        "a;B=1",
+        "a=",
+        "1234567890123456",
+        "123456789012345",
+        "1234567890123.1",
+        "1.2345",
+        "1.",
+        ".1",
+        "-",
+        "--1",
+        r#""unclosed"#,
+        r#""bad\escape""#,
+        "\"caf\u{e9}\"",
+        "?2",
+        "(1 2)",
+        "*a, _b",
+        "a\t,\tb",
+        "\ta",
+    ] {
+        check(text);
+    }
+}
+
+#[test]
+fn mangled_budgets_are_read_as_the_library_reads_them() {
+    const PIECES: &[&str] = &[
+        "\"api\"", "api", ";", ";r=", ",", ", ", "=", "1", "0", "-", ".", "60", "limit=", "\"",
+        "\\", " ", "\t", "?1", "*", "w", ";w=3", "A", "~", "_",
+    ];
+    let mut state = 0x5eed_u64;
+    for _ in 0..50_000 {
+        let mut text = String::new();
+        for _ in 0..8 {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            text.push_str(PIECES[(state >> 33) as usize % PIECES.len()]);
+        }
+        check(&text);
+    }
+}
+
+#[test]
+fn a_partition_key_is_skipped() {
+    let members = list(r#""peruser";q=65535;qu="content-bytes";w=10;pk=:sdfjLJUOUH==:"#).unwrap();
+    assert_eq!(members[0].count("w"), Some(10));
+    assert_eq!(members[0].parameter("pk"), Some(&Item::Bytes("sdfjLJUOUH==")));
+    assert_eq!(list(r#""a";pk=:no"#), None);
+}

@@ -1,0 +1,3 @@
+//! What tollgate-client promises, tested through its public surface.
+
+mod budget;
