@@ -11,3 +11,9 @@ pub const FIELD_BYTES_MAX: usize = 4_096;
 
 /// Allowances that are read from one response.
 pub const ALLOWANCES_MAX: usize = 16;
+
+/// Retries that requests may save up. Many requests that went well do not pay for a storm.
+pub const RETRIES_SAVED_BY_REQUESTS_MAX: u64 = 100;
+
+/// Retries that time may save up, for those who send little.
+pub const RETRIES_SAVED_BY_TIME_MAX: u64 = 10;

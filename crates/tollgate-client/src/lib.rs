@@ -3,9 +3,17 @@
 //! Limiting is a conversation. A server says how much may still be sent; a client that listens
 //! never hits the wall, and one that was refused comes back when it was told to, not before.
 //!
-//! [`Budget`] is what a response says, whoever the vendor is.
+//! - [`Budget`] is what a response says, whoever the vendor is.
+//! - [`Retry`] tries again what failed, as seldom as it takes, with [`Backoff`] between.
 
+mod backoff;
 pub mod bounds;
 mod budget;
+mod clock;
+mod events;
+mod random;
+mod retry;
 
+pub use backoff::Backoff;
 pub use budget::{Allowance, Budget, Unit};
+pub use retry::{Attempt, Retry};

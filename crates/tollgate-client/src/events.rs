@@ -1,0 +1,53 @@
+//! What is told of the client's doings: events for people (`tracing`), and numbers for charts
+//! (`metrics`, with the feature of that name).
+//!
+//! Nothing here names a host or a key in a number: there may be many of them.
+
+use std::time::Duration;
+
+use crate::retry::{Cause, GaveUp};
+
+#[cfg(feature = "metrics")]
+macro_rules! count {
+    ($name:literal $(, $label:literal => $value:expr)*) => {
+        metrics::counter!($name $(, $label => $value)*).increment(1)
+    };
+}
+#[cfg(not(feature = "metrics"))]
+macro_rules! count {
+    ($name:literal $(, $label:literal => $value:expr)*) => {{ $(let _: &'static str = $value;)* }};
+}
+
+/// So many seconds were waited.
+#[cfg(feature = "metrics")]
+macro_rules! spend {
+    ($name:literal, $time:expr) => {
+        metrics::histogram!($name).record($time.as_secs_f64())
+    };
+}
+#[cfg(not(feature = "metrics"))]
+macro_rules! spend {
+    ($name:literal, $time:expr) => {{
+        let _: Duration = $time;
+    }};
+}
+
+pub(crate) fn retry(number: u32, wait: Duration, cause: Cause) {
+    let cause = match cause {
+        Cause::Refused(_) => "refused",
+        Cause::Failed(_) => "failed",
+    };
+    tracing::debug!(number, wait_ms = wait.as_millis() as u64, cause, "tries again");
+    count!("tollgate_client_retries_total", "cause" => cause);
+    spend!("tollgate_client_retry_wait_seconds", wait);
+}
+
+pub(crate) fn gave_up(retries: u32, why: GaveUp) {
+    let why = match why {
+        GaveUp::Retries => "retries",
+        GaveUp::Deadline => "deadline",
+        GaveUp::Share => "share",
+    };
+    tracing::debug!(retries, why, "does not try again");
+    count!("tollgate_client_given_up_total", "why" => why);
+}

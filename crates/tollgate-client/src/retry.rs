@@ -1,0 +1,215 @@
+//! Trying again, as seldom as it takes.
+//!
+//! A retry waits as long as the other side asked, or backs off; it does not begin after the deadline;
+//! and it takes from a [`Share`] that only other requests refill, so that when everything fails, what
+//! is sent grows by a fifth and not sixfold.
+
+mod share;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+pub(crate) use self::share::Share;
+use crate::backoff::{Backoff, part_of};
+use crate::clock;
+use crate::events;
+use crate::random::Random;
+
+/// Tries again what failed.
+///
+/// ```
+/// use tollgate_client::Retry;
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?.block_on(async {
+/// let mut tries = 0;
+/// let answer: Result<&str, &str> = Retry::new()
+///     .run(|| {
+///         tries += 1;
+///         let result = if tries < 3 { Err("connection refused") } else { Ok("hello") };
+///         async move { result.into() }
+///     })
+///     .await;
+/// assert_eq!(answer, Ok("hello"));
+/// # });
+/// # Ok::<(), std::io::Error>(())
+/// ```
+///
+/// Clones share what may be retried: make one for each service that is called.
+#[derive(Clone, Debug)]
+pub struct Retry {
+    backoff: Backoff,
+    retries_max: u32,
+    deadline: Duration,
+    share: Arc<Share>,
+    random: Arc<Random>,
+}
+
+/// What came of one attempt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Attempt<T> {
+    /// It is done; a failure that no retry would mend is done, too.
+    Done(T),
+    /// The other side refused it and said when to come back. It has planned for that, so it does not
+    /// count as a retry that nobody asked for.
+    Refused {
+        /// What is returned if there is no retry.
+        last: T,
+        /// When to come back.
+        wait: Duration,
+    },
+    /// It failed, and may be tried again.
+    Failed {
+        /// What is returned if there is no retry.
+        last: T,
+        /// When to come back, if that was said.
+        wait: Option<Duration>,
+    },
+}
+
+/// One request from its first attempt to its last.
+#[derive(Debug)]
+pub(crate) struct Series {
+    deadline: Instant,
+    retries: u32,
+}
+
+/// Why something is tried again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cause {
+    Refused(Duration),
+    Failed(Option<Duration>),
+}
+
+/// Why something is not tried again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum GaveUp {
+    /// It was tried often enough.
+    Retries,
+    /// The wait would end after the deadline.
+    Deadline,
+    /// Too many others are retries already.
+    Share,
+}
+
+impl Retry {
+    /// Up to 5 retries within two minutes, after waits of up to 1 second doubling to 32; at most a
+    /// fifth of all requests are retries.
+    pub fn new() -> Self {
+        Self {
+            backoff: Backoff::default(),
+            retries_max: 5,
+            deadline: Duration::from_secs(120),
+            share: Arc::new(Share::new(20, clock::now())),
+            random: Arc::new(Random::new()),
+        }
+    }
+
+    /// How long to wait if the other side does not say.
+    #[must_use]
+    pub fn backoff(self, backoff: Backoff) -> Self {
+        Self { backoff, ..self }
+    }
+
+    /// How many retries a request has at most.
+    #[must_use]
+    pub fn retries(self, retries_max: u32) -> Self {
+        Self { retries_max, ..self }
+    }
+
+    /// How long after its beginning a request may still be retried. A wait that would end later is
+    /// not begun, and an attempt that is under way is not cut off: how long that may take is for
+    /// whoever makes it to say.
+    #[must_use]
+    pub fn deadline(self, deadline: Duration) -> Self {
+        Self { deadline, ..self }
+    }
+
+    /// How many retries there may be for a hundred requests. One a second is allowed besides, and ten
+    /// of these are saved, so that who sends little may retry as well.
+    #[must_use]
+    pub fn share(self, percent: u32) -> Self {
+        Self { share: Arc::new(Share::new(percent, clock::now())), ..self }
+    }
+
+    /// Attempts until it is done, or until another attempt would do harm; returns what the last one
+    /// brought. It may be dropped at any moment.
+    pub async fn run<T, A, F>(&self, mut attempt: A) -> T
+    where
+        A: FnMut() -> F,
+        F: Future<Output = Attempt<T>>,
+    {
+        let mut series = self.begin(clock::now());
+        loop {
+            let (last, cause) = match attempt().await {
+                Attempt::Done(value) => return value,
+                Attempt::Refused { last, wait } => (last, Cause::Refused(wait)),
+                Attempt::Failed { last, wait } => (last, Cause::Failed(wait)),
+            };
+            let Some(next) = self.next(&mut series, cause, clock::now()) else { return last };
+            clock::wait_until(next).await;
+        }
+    }
+
+    pub(crate) fn begin(&self, now: Instant) -> Series {
+        self.share.earn(now);
+        Series { deadline: now + self.deadline, retries: 0 }
+    }
+
+    /// When to try again, if at all.
+    pub(crate) fn next(&self, series: &mut Series, cause: Cause, now: Instant) -> Option<Instant> {
+        match self.plan(series, cause, now) {
+            Ok(wait) => {
+                series.retries += 1;
+                events::retry(series.retries, wait, cause);
+                Some(now + wait)
+            }
+            Err(why) => {
+                events::gave_up(series.retries, why);
+                None
+            }
+        }
+    }
+
+    fn plan(&self, series: &Series, cause: Cause, now: Instant) -> Result<Duration, GaveUp> {
+        if series.retries >= self.retries_max {
+            return Err(GaveUp::Retries);
+        }
+        let told = match cause {
+            Cause::Refused(wait) | Cause::Failed(Some(wait)) if !wait.is_zero() => Some(wait),
+            _ => None,
+        };
+        let random = self.random.next();
+        let wait = match told {
+            // Never earlier than told. All who were told the same would come back together, so each
+            // adds a part of what it would have waited by itself.
+            Some(told) => told + part_of(told.min(self.backoff.ceiling(series.retries)), random),
+            None => self.backoff.wait(series.retries, random),
+        };
+        if now + wait > series.deadline {
+            return Err(GaveUp::Deadline);
+        }
+        let is_asked_for = matches!(cause, Cause::Refused(_)) && told.is_some();
+        if !is_asked_for && !self.share.spend(now) {
+            return Err(GaveUp::Share);
+        }
+        Ok(wait)
+    }
+}
+
+impl Default for Retry {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T, E> From<Result<T, E>> for Attempt<Result<T, E>> {
+    /// An error may be tried again.
+    fn from(result: Result<T, E>) -> Self {
+        match result {
+            Ok(_) => Self::Done(result),
+            Err(_) => Self::Failed { last: result, wait: None },
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! How many requests may be retries.
+
+use std::sync::{Mutex, PoisonError};
+
+use tokio::time::Instant;
+
+use crate::bounds::{RETRIES_SAVED_BY_REQUESTS_MAX, RETRIES_SAVED_BY_TIME_MAX};
+
+/// Thousandths of a retry that a second earns.
+const A_SECOND: u64 = 1_000;
+
+/// Retries that may still be made, earned by requests and, so that who sends little may retry as
+/// well, by time.
+#[derive(Debug)]
+pub(crate) struct Share {
+    /// Thousandths of a retry that a request earns.
+    a_request: u64,
+    saved: Mutex<Saved>,
+}
+
+/// In thousandths of a retry.
+#[derive(Debug)]
+struct Saved {
+    by_requests: u64,
+    by_time: u64,
+    at: Instant,
+}
+
+impl Share {
+    pub(crate) fn new(percent: u32, now: Instant) -> Self {
+        let by_time = RETRIES_SAVED_BY_TIME_MAX * 1_000;
+        let saved = Mutex::new(Saved { by_requests: 0, by_time, at: now });
+        Self { a_request: u64::from(percent) * 10, saved }
+    }
+
+    /// A request is made that is no retry.
+    pub(crate) fn earn(&self, now: Instant) {
+        self.with_saved(now, |saved| {
+            let most = RETRIES_SAVED_BY_REQUESTS_MAX * 1_000;
+            saved.by_requests = (saved.by_requests + self.a_request).min(most);
+        });
+    }
+
+    /// Whether a retry may be made; then it is taken off.
+    pub(crate) fn spend(&self, now: Instant) -> bool {
+        self.with_saved(now, |saved| {
+            let purse = if saved.by_requests >= 1_000 {
+                &mut saved.by_requests
+            } else {
+                &mut saved.by_time
+            };
+            let left = purse.checked_sub(1_000);
+            *purse = left.unwrap_or(*purse);
+            left.is_some()
+        })
+    }
+
+    fn with_saved<T>(&self, now: Instant, change: impl FnOnce(&mut Saved) -> T) -> T {
+        let mut saved = self.saved.lock().unwrap_or_else(PoisonError::into_inner);
+        let earned = now.saturating_duration_since(saved.at).as_millis() as u64 * A_SECOND / 1_000;
+        if earned > 0 {
+            saved.by_time = (saved.by_time + earned).min(RETRIES_SAVED_BY_TIME_MAX * 1_000);
+            saved.at = now;
+        }
+        change(&mut saved)
+    }
+}
