@@ -17,3 +17,12 @@ pub const RETRIES_SAVED_BY_REQUESTS_MAX: u64 = 100;
 
 /// Retries that time may save up, for those who send little.
 pub const RETRIES_SAVED_BY_TIME_MAX: u64 = 10;
+
+/// Hosts, or other keys, that are told apart at a time.
+pub const KEYS_MAX: usize = 1_024;
+
+/// Parts into which a breaker's window is cut: what it counts is that much too old at most.
+pub(crate) const WINDOW_PARTS: usize = 10;
+
+/// Refusals in a row, at least, before they are persistent.
+pub(crate) const REFUSALS_MIN: u32 = 10;

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use crate::breaker::{Change, State};
 use crate::retry::{Cause, GaveUp};
 
 #[cfg(feature = "metrics")]
@@ -50,4 +51,17 @@ pub(crate) fn gave_up(retries: u32, why: GaveUp) {
     };
     tracing::debug!(retries, why, "does not try again");
     count!("tollgate_client_given_up_total", "why" => why);
+}
+
+pub(crate) fn circuit(change: &Change) {
+    let state = |state| match state {
+        State::Closed => "closed",
+        State::Open => "open",
+        State::HalfOpen => "half_open",
+        State::ForcedOpen => "forced_open",
+    };
+    let (from, to) = (state(change.from), state(change.to));
+    let Change { key, reason, .. } = change;
+    tracing::info!(%key, from, to, ?reason, "a circuit changed");
+    count!("tollgate_client_circuit_changes_total", "to" => to);
 }

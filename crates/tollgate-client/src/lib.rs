@@ -5,15 +5,19 @@
 //!
 //! - [`Budget`] is what a response says, whoever the vendor is.
 //! - [`Retry`] tries again what failed, as seldom as it takes, with [`Backoff`] between.
+//! - [`Breaker`] leaves alone what does not work.
 
 mod backoff;
 pub mod bounds;
+mod breaker;
 mod budget;
 mod clock;
 mod events;
+mod keyed;
 mod random;
 mod retry;
 
 pub use backoff::Backoff;
+pub use breaker::{Breaker, CallError, Change, Circuit, Open, Permit, Reason, State};
 pub use budget::{Allowance, Budget, Unit};
 pub use retry::{Attempt, Retry};

@@ -1,5 +1,6 @@
 //! What tollgate-client promises, tested through its public surface.
 
+mod breaker;
 mod budget;
 mod retry;
 mod support;

@@ -7,9 +7,7 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout};
 use tollgate_client::{Attempt, Backoff, Retry};
 
-use crate::support::now;
-
-const SECOND: Duration = Duration::from_secs(1);
+use crate::support::{SECOND, now};
 
 /// The moments at which it was tried, from the first on.
 async fn tries(retry: &Retry, answer: impl Fn(usize) -> Attempt<usize>) -> Vec<Duration> {

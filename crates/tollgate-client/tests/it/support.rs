@@ -1,8 +1,25 @@
 //! What several tests need.
 
+use std::time::Duration;
+
 use tokio::time::Instant;
+
+pub(crate) const SECOND: Duration = Duration::from_secs(1);
 
 /// Now, on the clock of the test, which stands still until everybody waits.
 pub(crate) fn now() -> Instant {
     Instant::now()
+}
+
+/// Chance from a seed, so that what failed once fails again.
+#[derive(Debug)]
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    /// A number below `bound`.
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % bound
+    }
 }

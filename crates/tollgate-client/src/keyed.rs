@@ -1,0 +1,76 @@
+//! One of something for each key, and not for more keys than there is room for.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::bounds::KEYS_MAX;
+
+/// Things by their key. When there is no room, those that nobody holds and that remember nothing are
+/// forgotten; if there are none, a newcomer's is its own alone, and shared with nobody.
+pub(crate) struct Keyed<T> {
+    by_key: Mutex<HashMap<Box<str>, Arc<T>>>,
+}
+
+impl<T> Keyed<T> {
+    pub(crate) fn new() -> Self {
+        Self { by_key: Mutex::default() }
+    }
+
+    pub(crate) fn get(
+        &self,
+        key: &str,
+        make: impl FnOnce() -> T,
+        is_idle: impl Fn(&T) -> bool,
+    ) -> Arc<T> {
+        let mut by_key = self.by_key.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = by_key.get(key) {
+            return Arc::clone(known);
+        }
+        let made = Arc::new(make());
+        if by_key.len() >= KEYS_MAX {
+            by_key.retain(|_, thing| Arc::strong_count(thing) > 1 || !is_idle(thing));
+        }
+        if by_key.len() < KEYS_MAX {
+            by_key.insert(key.into(), Arc::clone(&made));
+        }
+        made
+    }
+}
+
+impl<T> fmt::Debug for Keyed<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Keyed").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_keeps_its_thing_and_idle_ones_make_room() {
+        let keyed: Keyed<u32> = Keyed::new();
+        let get = |key: u32, thing| keyed.get(&key.to_string(), || thing, |thing| *thing == 0);
+        let held = get(0, 0);
+        for key in 1..KEYS_MAX as u32 {
+            get(key, key % 2);
+        }
+        assert_eq!(*get(7, 9), 1, "what is known is not made again");
+        assert_eq!(*get(5_000, 5), 5, "there is room, since half of them are idle");
+        assert_eq!(*get(5_000, 6), 5);
+        assert!(Arc::ptr_eq(&held, &get(0, 3)), "one that is held stays");
+    }
+
+    #[test]
+    fn without_room_a_newcomer_is_on_its_own() {
+        let keyed: Keyed<u32> = Keyed::new();
+        let get = |key: u32, thing| *keyed.get(&key.to_string(), || thing, |_| false);
+        for key in 0..KEYS_MAX as u32 {
+            get(key, 1);
+        }
+        assert_eq!(get(5_000, 2), 2);
+        assert_eq!(get(5_000, 3), 3);
+        assert_eq!(get(0, 4), 1);
+    }
+}
