@@ -26,3 +26,13 @@ pub(crate) const WINDOW_PARTS: usize = 10;
 
 /// Refusals in a row, at least, before they are persistent.
 pub(crate) const REFUSALS_MIN: u32 = 10;
+
+/// Requests that may wait in one lane. One more fails at once.
+pub const WAITING_MAX: usize = 10_000;
+
+/// How long a request waits at most so that what is left lasts. A day's quota of which half is left is not
+/// spread over the other half of the day: who has come to ask wants an answer.
+pub const SPREAD_MAX: Duration = Duration::from_secs(1);
+
+/// Requests that may be under way after a refusal before nobody counts them any more.
+pub(crate) const CAREFUL_MAX: u32 = 64;

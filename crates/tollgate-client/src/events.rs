@@ -65,3 +65,8 @@ pub(crate) fn circuit(change: &Change) {
     tracing::info!(%key, from, to, ?reason, "a circuit changed");
     count!("tollgate_client_circuit_changes_total", "to" => to);
 }
+
+pub(crate) fn throttled(waited: Duration, has_passed: bool) {
+    tracing::debug!(waited_ms = waited.as_millis() as u64, has_passed, "waited for its budget");
+    spend!("tollgate_client_throttled_seconds", waited);
+}

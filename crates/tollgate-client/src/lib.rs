@@ -6,6 +6,7 @@
 //! - [`Budget`] is what a response says, whoever the vendor is.
 //! - [`Retry`] tries again what failed, as seldom as it takes, with [`Backoff`] between.
 //! - [`Breaker`] leaves alone what does not work.
+//! - [`Throttle`] slows down before the wall.
 
 mod backoff;
 pub mod bounds;
@@ -16,8 +17,10 @@ mod events;
 mod keyed;
 mod random;
 mod retry;
+mod throttle;
 
 pub use backoff::Backoff;
 pub use breaker::{Breaker, CallError, Change, Circuit, Open, Permit, Reason, State};
 pub use budget::{Allowance, Budget, Unit};
 pub use retry::{Attempt, Retry};
+pub use throttle::{Lane, Pass, Throttle, Throttled};

@@ -6,8 +6,9 @@
 use std::fmt::Write;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use http::{HeaderMap, HeaderName, HeaderValue};
 use tollgate_client::{Budget, Unit, bounds};
+
+use crate::support::fields;
 
 const DATE: &str = "Mon, 16 Nov 2026 06:33:19 GMT";
 const DATE_SECONDS: u64 = 1_794_810_799;
@@ -240,16 +241,6 @@ const SAMPLES: &[Sample] = &[
         wait: Some(60.0),
     },
 ];
-
-fn fields(lines: &str) -> HeaderMap {
-    let mut fields = HeaderMap::new();
-    for line in lines.lines() {
-        let (name, value) = line.split_once(':').expect("a field has a colon");
-        let name: HeaderName = name.trim().parse().expect("a name of a field");
-        fields.append(name, HeaderValue::from_str(value.trim()).expect("a value of a field"));
-    }
-    fields
-}
 
 fn now() -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(DATE_SECONDS)

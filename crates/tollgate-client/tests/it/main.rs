@@ -4,3 +4,4 @@ mod breaker;
 mod budget;
 mod retry;
 mod support;
+mod throttle;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use http::{HeaderMap, HeaderName, HeaderValue};
 use tokio::time::Instant;
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
@@ -22,4 +23,15 @@ impl Random {
             self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % bound
     }
+}
+
+/// Fields as they are written, one a line.
+pub(crate) fn fields(lines: &str) -> HeaderMap {
+    let mut fields = HeaderMap::new();
+    for line in lines.lines() {
+        let (name, value) = line.split_once(':').expect("a field has a colon");
+        let name: HeaderName = name.trim().parse().expect("a name of a field");
+        fields.append(name, HeaderValue::from_str(value.trim()).expect("a value of a field"));
+    }
+    fields
 }

@@ -1,0 +1,275 @@
+//! Slowing down before the wall.
+//!
+//! All requests of a process under one key, usually a host, go down one lane. The lane knows what
+//! responses say is left, and spreads it over the time until there is more; it closes when somebody was
+//! refused, for all; and it holds a limit of our own, if there is one. Requests that must wait do so in
+//! the order in which they came, the first of them watching for both the time and for news.
+//!
+//! Waiting changes nothing: whoever is dropped while it waits was never there.
+
+mod local;
+mod pace;
+
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::{Instant, timeout_at};
+use tollgate_core::{ChargeId, Limit};
+
+use self::local::Local;
+use self::pace::Pace;
+use crate::bounds::WAITING_MAX;
+use crate::budget::Budget;
+use crate::clock;
+use crate::events;
+use crate::keyed::Keyed;
+
+/// Lanes by key, all under the same rules.
+///
+/// ```
+/// use tollgate_client::Throttle;
+/// use tollgate_core::{Limit, Quota};
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?.block_on(async {
+/// let throttle = Throttle::new().limit(Limit::token_bucket(Quota::per_second(10), 1)?);
+/// let lane = throttle.lane("api.example.com");
+/// for _ in 0..3 {
+///     let pass = lane.pass().await?; // a tenth of a second after the one before
+///     drop(pass); // the request has ended
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Throttle {
+    limit: Option<Limit>,
+    wait_max: Duration,
+    lanes: Arc<Keyed<Shared>>,
+}
+
+impl Throttle {
+    /// Goes by what responses say, and lets nobody wait for more than two minutes.
+    pub fn new() -> Self {
+        Self { limit: None, wait_max: Duration::from_secs(120), lanes: Arc::new(Keyed::new()) }
+    }
+
+    /// A limit of our own for every lane, whatever responses say.
+    #[must_use]
+    pub fn limit(self, limit: Limit) -> Self {
+        Self { limit: Some(limit), lanes: Arc::new(Keyed::new()), ..self }
+    }
+
+    /// How long a request may wait. One that would wait longer fails, at once if that is known.
+    #[must_use]
+    pub fn wait_max(self, wait_max: Duration) -> Self {
+        Self { wait_max, lanes: Arc::new(Keyed::new()), ..self }
+    }
+
+    /// The lane of a key. Lanes of more than [`KEYS_MAX`](crate::bounds::KEYS_MAX) keys that know
+    /// something are not told apart from new ones.
+    pub fn lane(&self, key: &str) -> Lane {
+        let now = clock::now();
+        let make = || Shared {
+            wait_max: self.wait_max,
+            turn: tokio::sync::Mutex::new(()),
+            news: Notify::new(),
+            waiting: AtomicUsize::new(0),
+            known: Mutex::new(Known {
+                pace: Pace::default(),
+                local: self.limit.map(|limit| Local::new(limit, now, clock::date())),
+            }),
+        };
+        Lane { shared: self.lanes.get(key, make, |shared| shared.known().is_fresh(now)) }
+    }
+}
+
+impl Default for Throttle {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The lane of one key. Clones are the same lane.
+#[derive(Clone, Debug)]
+pub struct Lane {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    wait_max: Duration,
+    /// Held by the first of those who wait; the others are behind it in their order.
+    turn: tokio::sync::Mutex<()>,
+    /// Something may be possible that was not. Only the first listens.
+    news: Notify,
+    waiting: AtomicUsize,
+    known: Mutex<Known>,
+}
+
+#[derive(Debug)]
+struct Known {
+    pace: Pace,
+    local: Option<Local>,
+}
+
+/// When a request may go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum When {
+    Now,
+    /// Not before then, unless there is news.
+    Then(Instant),
+    /// When one of those under way has ended.
+    Later,
+    Never,
+}
+
+impl Lane {
+    /// Waits until a request may be made. The pass is held until it is answered.
+    pub async fn pass(&self) -> Result<Pass, Throttled> {
+        let began = clock::now();
+        // Who comes while others wait goes behind them.
+        if let Ok(_turn) = self.shared.turn.try_lock()
+            && let Ok(pass) = self.take(began)
+        {
+            return Ok(pass);
+        }
+        let deadline = began + self.shared.wait_max;
+        let waiting = Waiting::of(&self.shared);
+        if waiting.number > WAITING_MAX {
+            return Err(Throttled { retry_after: None });
+        }
+        let passed = timeout_at(deadline, self.wait(deadline)).await;
+        let waited = clock::now() - began;
+        events::throttled(waited, matches!(passed, Ok(Ok(_))));
+        passed.unwrap_or(Err(Throttled { retry_after: None }))
+    }
+
+    async fn wait(&self, deadline: Instant) -> Result<Pass, Throttled> {
+        let never_before = |moment: Instant, now: Instant| {
+            let retry_after = Some(moment.saturating_duration_since(now));
+            if moment > deadline { Err(Throttled { retry_after }) } else { Ok(()) }
+        };
+        // Whoever would wait in vain need not wait for its turn.
+        let now = clock::now();
+        never_before(self.shared.known().pace.closed_until(now), now)?;
+        let _turn = self.shared.turn.lock().await;
+        loop {
+            let now = clock::now();
+            match self.take(now) {
+                Ok(pass) => return Ok(pass),
+                Err(When::Then(moment)) => {
+                    never_before(moment, now)?;
+                    tokio::select! {
+                        () = clock::wait_until(moment) => {}
+                        () = self.shared.news.notified() => {}
+                    }
+                }
+                Err(When::Never) => return Err(Throttled { retry_after: None }),
+                Err(When::Now | When::Later) => self.shared.news.notified().await,
+            }
+        }
+    }
+
+    fn take(&self, now: Instant) -> Result<Pass, When> {
+        let slot = self.shared.known().take(now)?;
+        Ok(Pass { lane: self.clone(), slot })
+    }
+}
+
+impl Shared {
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Known {
+    /// Takes a place under way, and of a limit that counts those under way its slot.
+    fn take(&mut self, now: Instant) -> Result<Option<ChargeId>, When> {
+        match self.pace.when(now) {
+            When::Now => {}
+            when => return Err(when),
+        }
+        let slot = self.local.as_mut().map_or(Ok(None), |local| local.take(now))?;
+        self.pace.sent(now);
+        Ok(slot)
+    }
+
+    fn is_fresh(&mut self, now: Instant) -> bool {
+        self.pace.is_fresh(now) && self.local.as_ref().is_none_or(|local| local.is_vacant(now))
+    }
+}
+
+/// A request under way.
+#[derive(Debug)]
+pub struct Pass {
+    lane: Lane,
+    slot: Option<ChargeId>,
+}
+
+impl Pass {
+    /// The request was answered, and this is what the response says.
+    pub fn answered(self, budget: &Budget) {
+        self.lane.shared.known().pace.answered(budget, clock::now());
+    }
+
+    /// The request was refused (429, or 503): everybody stays away as long as the response says, and
+    /// then goes on one by one.
+    pub fn refused(self, budget: &Budget) {
+        self.lane.shared.known().pace.refused(budget, clock::now());
+    }
+}
+
+impl Drop for Pass {
+    fn drop(&mut self) {
+        let mut known = self.lane.shared.known();
+        known.pace.ended();
+        if let (Some(slot), Some(local)) = (self.slot, &mut known.local) {
+            local.give_back(slot, clock::now());
+        }
+        drop(known);
+        self.lane.shared.news.notify_one();
+    }
+}
+
+/// One of those who wait, as long as it does.
+struct Waiting<'a> {
+    waiting: &'a AtomicUsize,
+    /// How many there are with this one.
+    number: usize,
+}
+
+impl<'a> Waiting<'a> {
+    fn of(shared: &'a Shared) -> Self {
+        let waiting = &shared.waiting;
+        Self { waiting, number: waiting.fetch_add(1, Ordering::Relaxed) + 1 }
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A request was not made, since it would have waited too long.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Throttled {
+    /// How long until it would make sense, if that is known.
+    pub retry_after: Option<Duration>,
+}
+
+impl fmt::Display for Throttled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the request would have waited too long for its budget and was not made")?;
+        match self.retry_after {
+            Some(wait) => write!(f, "; try again in {} ms", wait.as_millis()),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for Throttled {}

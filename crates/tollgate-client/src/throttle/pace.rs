@@ -1,0 +1,169 @@
+//! How fast requests may go, as far as responses tell.
+//!
+//! As long as more than half of an allowance is left nobody waits for it. From then on what is left is
+//! spread over the time until there is more, so that the last request goes out when the first would be
+//! free again; and when nothing is left, nobody goes until then.
+//!
+//! After a wall nobody knows how much there is. Then, and after every refusal, requests go one by one;
+//! each that goes well lets one more be under way, so that those who waited do not all run into the same
+//! wall again. A further refusal halves that.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::When;
+use crate::bounds::{ALLOWANCES_MAX, CAREFUL_MAX, SPREAD_MAX};
+use crate::budget::{Allowance, Budget, Unit};
+
+#[derive(Debug, Default)]
+pub(super) struct Pace {
+    closed_until: Option<Instant>,
+    known: Vec<Known>,
+    under_way: u32,
+    /// How many may be under way; any number, if nothing is wrong.
+    under_way_max: Option<u32>,
+    last_sent: Option<Instant>,
+}
+
+/// What is known of an allowance.
+#[derive(Debug)]
+struct Known {
+    name: Option<String>,
+    limit: Option<u64>,
+    period: Option<Duration>,
+    left: u64,
+    resets_at: Instant,
+}
+
+impl Pace {
+    pub(super) fn when(&mut self, now: Instant) -> When {
+        self.forget(now);
+        let closed_until = self.closed_until(now);
+        if closed_until > now {
+            return When::Then(closed_until);
+        }
+        if self.under_way_max.is_some_and(|most| self.under_way >= most) {
+            return When::Later;
+        }
+        let since = self.last_sent.unwrap_or(now);
+        let ready = self.known.iter().map(|known| known.ready_at(since, now)).max();
+        ready.filter(|moment| *moment > now).map_or(When::Now, When::Then)
+    }
+
+    /// Until when nobody may go; `now` if somebody may.
+    pub(super) fn closed_until(&self, now: Instant) -> Instant {
+        self.closed_until.map_or(now, |until| until.max(now))
+    }
+
+    pub(super) fn sent(&mut self, now: Instant) {
+        self.under_way += 1;
+        self.last_sent = Some(now);
+        for known in &mut self.known {
+            known.left = known.left.saturating_sub(1);
+        }
+    }
+
+    pub(super) fn ended(&mut self) {
+        self.under_way -= 1;
+    }
+
+    pub(super) fn answered(&mut self, budget: &Budget, now: Instant) {
+        self.learn(budget, now);
+        self.under_way_max = match self.under_way_max {
+            Some(most) if most < CAREFUL_MAX => Some(most + 1),
+            _ => None,
+        };
+    }
+
+    pub(super) fn refused(&mut self, budget: &Budget, now: Instant) {
+        self.learn(budget, now);
+        // Those who went together and are refused together were one mistake.
+        if self.closed_until.is_none_or(|until| until <= now) {
+            self.under_way_max = Some(self.under_way_max.map_or(1, |most| (most / 2).max(1)));
+        }
+        let until = now + budget.wait().unwrap_or_default();
+        self.closed_until = self.closed_until.max(Some(until));
+    }
+
+    /// Whether it behaves as a new one would.
+    pub(super) fn is_fresh(&mut self, now: Instant) -> bool {
+        self.forget(now);
+        let is_open = self.closed_until.is_none_or(|until| until <= now);
+        is_open && self.known.is_empty() && self.under_way == 0 && self.under_way_max.is_none()
+    }
+
+    fn learn(&mut self, budget: &Budget, now: Instant) {
+        for allowance in budget.allowances() {
+            // Nobody knows beforehand how much of another unit a request takes; only that nothing
+            // is left means something.
+            if allowance.unit == Unit::Requests
+                || allowance.unit == Unit::Amount && allowance.remaining == 0
+            {
+                self.learn_one(allowance, now);
+            }
+        }
+    }
+
+    fn learn_one(&mut self, told: &Allowance, now: Instant) {
+        self.known.retain(|known| known.name != told.name);
+        // Others that are under way may not be counted in what is told; this one is.
+        let others = u64::from(self.under_way.saturating_sub(1));
+        let known = Known {
+            name: told.name.clone(),
+            limit: told.limit,
+            period: told.period,
+            left: told.remaining.saturating_sub(others),
+            resets_at: now + told.reset_after.unwrap_or_default(),
+        };
+        if self.known.len() < ALLOWANCES_MAX {
+            self.known.push(known);
+        }
+    }
+
+    /// What has come back is no longer known; if nothing had been left, that calls for care.
+    fn forget(&mut self, now: Instant) {
+        let mut hit_the_wall = false;
+        self.known.retain_mut(|known| {
+            if now < known.resets_at {
+                return true;
+            }
+            let was_used_up = known.left == 0;
+            hit_the_wall |= was_used_up && known.rate().is_none();
+            // At the rate that was told it can go on until there is news, or until all is back.
+            was_used_up && known.rate().is_some() && now < known.whole_at()
+        });
+        if hit_the_wall && self.under_way_max.is_none() {
+            self.under_way_max = Some(1);
+        }
+    }
+}
+
+impl Known {
+    /// When the next request may go, if the last one went at `since`.
+    fn ready_at(&self, since: Instant, now: Instant) -> Instant {
+        if now >= self.resets_at {
+            return since + self.rate().unwrap_or_default();
+        }
+        if self.left == 0 {
+            return self.resets_at;
+        }
+        if self.limit.is_some_and(|limit| self.left > limit / 2) {
+            return now;
+        }
+        let parts = u32::try_from(self.left + 1).unwrap_or(u32::MAX);
+        let part = self.resets_at.saturating_duration_since(since) / parts;
+        since + part.min(SPREAD_MAX)
+    }
+
+    /// When it is whole again, if nobody takes anything.
+    fn whole_at(&self) -> Instant {
+        self.resets_at + self.period.unwrap_or_default()
+    }
+
+    /// The time from one request to the next at the rate of the limit.
+    fn rate(&self) -> Option<Duration> {
+        let limit = u32::try_from(self.limit?).ok().filter(|limit| *limit > 0)?;
+        Some(self.period? / limit)
+    }
+}
