@@ -35,7 +35,7 @@ pub enum Layer {
 
 impl Layer {
     /// All of them, in the order of their numbers.
-    pub(crate) const ALL: [Self; 6] = [
+    pub const ALL: [Self; 6] = [
         Self::Request,
         Self::Connection,
         Self::Socket,

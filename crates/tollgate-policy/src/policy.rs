@@ -210,8 +210,8 @@ impl Policy {
             }
             let told = rule.cost(asked.facts, caller);
             let cost = told.unwrap_or(caller);
-            let limit = owner.limit(rule_index, rule, asked.facts);
-            charges.push(Charge { rule, rule_index, limit, values: Values::new(), cost });
+            let (limit, tier) = owner.limit(rule_index, rule, asked.facts);
+            charges.push(Charge { rule, rule_index, limit, tier, values: Values::new(), cost });
             let charge = charges.last_mut().expect("one was just added");
             let is_counted = rule.values(asked, &mut charge.values).is_ok();
             if is_counted && told.is_some() {
@@ -411,7 +411,7 @@ impl Policy {
             ExplainedValue { attribute: source.name().to_owned(), bytes, secret: value.is_secret() }
         });
         let values = explained.collect();
-        let whole = owner.limit(rule_index, rule, facts);
+        let (whole, _) = owner.limit(rule_index, rule, facts);
         let Some(shards) = rule.shards() else {
             return Ok(Standing::Applies { limit: whole, values, shard: None, cost });
         };
@@ -446,11 +446,12 @@ fn told_cost<'r>(rule: &Rule, facts: &Facts<'r>) -> (AttributeId, &'r [u8]) {
 }
 
 impl Owner<'_> {
-    /// The limit a rule puts to this request.
+    /// The limit a rule puts to this request, and for which of its tiers.
     #[inline]
-    fn limit(&self, rule_index: usize, rule: &Rule, facts: &Facts<'_>) -> usize {
+    fn limit(&self, rule_index: usize, rule: &Rule, facts: &Facts<'_>) -> (usize, u32) {
+        let (limit, tier) = rule.limit.pick_with_tier(facts);
         let changed = self.changed.iter().find(|changed| changed.rule as usize == rule_index);
-        changed.map_or_else(|| rule.limit.pick(facts), |changed| changed.limit) as usize
+        (changed.map_or(limit, |changed| changed.limit) as usize, tier)
     }
 }
 

@@ -108,6 +108,8 @@ pub struct Charge<'p, 'r> {
     /// How much is allowed: which of [`Policy::limits`](crate::Policy::limits); of a limit that is
     /// split, a share.
     pub limit: usize,
+    /// For which tier: which of [`Rule::tiers`], from one on; zero if for none of them.
+    pub tier: u32,
     /// Whom it is counted for, in the order of [`Rule::per`], and behind that the shard, if the limit
     /// is split.
     pub values: Values<'r>,

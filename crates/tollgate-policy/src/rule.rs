@@ -150,6 +150,13 @@ impl Rule {
         limits
     }
 
+    /// The tiers for which the policy gives it an amount of their own, in the order of the policy; none
+    /// if it does not go by tier.
+    pub fn tiers(&self) -> Vec<String> {
+        let text = |tier: &[u8]| String::from_utf8_lossy(tier).into_owned();
+        self.limit.tiers().into_iter().map(text).collect()
+    }
+
     /// Whom a request is counted for; the number of the `per` that the request lacks if it is not
     /// counted at all.
     #[inline]

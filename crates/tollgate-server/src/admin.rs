@@ -15,6 +15,7 @@ use tollgate::{Policy, Rule, Source};
 
 use crate::connection::Visitor;
 use crate::http1::{self, Answer};
+use crate::metrics;
 
 /// Serves one connection.
 pub(crate) async fn serve<S>(stream: S, visitor: Visitor)
@@ -35,7 +36,10 @@ async fn answer(request: Request<Incoming>, visitor: Arc<Visitor>) -> Answer {
         "/readyz" if is_get => {
             return http1::answer(StatusCode::SERVICE_UNAVAILABLE, "text/plain", "stopping\n");
         }
-        "/healthz" | "/readyz" => return http1::wrong_method("GET, HEAD"),
+        "/metrics" if is_get => {
+            return http1::answer(StatusCode::OK, metrics::CONTENT_TYPE, metrics::text(gate));
+        }
+        "/healthz" | "/readyz" | "/metrics" => return http1::wrong_method("GET, HEAD"),
         _ => {}
     }
     if let Some(refusal) = refused(&request, &visitor) {

@@ -29,6 +29,7 @@ pub(crate) async fn serve(arrival: Arrival, gate: Arc<Gate>, pool: Arc<Pool>) {
     let Ok(stream) = TcpStream::from_std(stream) else { return };
     // An answer is one write; waiting for more of it would only delay it.
     let _ = stream.set_nodelay(true);
+    let _open = gate.doors.of(entrance.door).open.enter();
     let visitor = Visitor { peer, entrance, gate, pool };
     if visitor.entrance.door != Door::Gateway {
         return greet(stream, visitor).await;

@@ -33,6 +33,10 @@ pub enum Door {
 }
 
 impl Door {
+    /// All of them, in the order of their numbers.
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Http, Self::Grpc, Self::Admin, Self::Resp, Self::Gateway, Self::Echo];
+
     /// Its name in a policy.
     pub const fn name(self) -> &'static str {
         match self {

@@ -8,11 +8,12 @@ use arc_swap::ArcSwapOption;
 use rustls::ClientConfig;
 use tokio::sync::{mpsc, oneshot};
 use tollgate::http::TollgateLayer;
-use tollgate::{Limiter, Slots};
+use tollgate::{Limiter, Slots, Timestamp};
 
 use crate::gateway::{Arrivals, Targets};
 use crate::http1::Bodies;
 use crate::leases::Leases;
+use crate::metrics::{DoorCounts, Open};
 use crate::reload;
 use crate::reservations::Reservations;
 use crate::resp::Throttles;
@@ -36,6 +37,9 @@ pub(crate) struct Gate {
     pub(crate) throttles: Throttles,
     pub(crate) policy_status: PolicyStatus,
     pub(crate) bodies: Bodies,
+    pub(crate) started_at: Timestamp,
+    pub(crate) doors: DoorCounts,
+    pub(crate) websockets: Open,
     reloads: mpsc::Sender<reload::Request>,
     /// Spreads waits: no two clients are told the same one.
     spread: RandomState,
@@ -49,6 +53,7 @@ impl Gate {
         let limiter = Arc::new(limiter);
         let slots = Arc::new(Slots::new(Arc::clone(&limiter)));
         let max_held = limiter.with_policy(|policy| policy.settings().gateway.max_held);
+        let started_at = limiter.now();
         let gate = Self {
             layer: TollgateLayer::new(Arc::clone(&limiter)).max_held(max_held as usize),
             arrivals: Arrivals::new(Arc::clone(&limiter), Arc::clone(&slots)),
@@ -62,6 +67,9 @@ impl Gate {
             throttles: Throttles::default(),
             policy_status: PolicyStatus::default(),
             bodies: Bodies::default(),
+            started_at,
+            doors: DoorCounts::default(),
+            websockets: Open::default(),
             reloads,
             spread: RandomState::new(),
             numbers: AtomicU64::new(0),

@@ -23,6 +23,11 @@ impl Leases {
         self.0.keep(now, now.plus(lease.length()), |_| lease)
     }
 
+    /// How many are kept, those included that have ended and are not forgotten yet.
+    pub(crate) fn count(&self) -> usize {
+        self.0.count()
+    }
+
     /// Gives the slots of a lease back; false if it is unknown or has ended, nothing if nobody can tell.
     pub(crate) fn release(&self, name: &str, limiter: &Limiter) -> Asked<Option<bool>> {
         self.0.take(name).map_or(Asked::Ready(Some(false)), |lease| limiter.release(lease))

@@ -28,6 +28,7 @@ mod http;
 mod http1;
 mod impatient;
 mod leases;
+mod metrics;
 mod moment;
 mod overrides;
 pub mod policy_file;

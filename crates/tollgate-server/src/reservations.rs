@@ -69,6 +69,11 @@ impl Reservations {
         fits.then_some(room)
     }
 
+    /// How many are kept, those included that have ended and are not forgotten yet.
+    pub(crate) fn count(&self) -> usize {
+        self.tickets.count()
+    }
+
     /// Keeps what was charged until it is settled, or `ttl` has passed. `write` is shown the verdict
     /// with the name that settles it.
     pub(crate) fn keep(

@@ -192,6 +192,9 @@ async fn accept(
                 let stream = stream.into_std();
                 let handed =
                     stream.map(|stream| workers.hand_over(stream, peer, Arc::clone(&entrance)));
+                if let Ok(is_taken) = handed {
+                    gate.doors.of(entrance.door).came(is_taken);
+                }
                 match handed {
                     Ok(true) => None,
                     Ok(false) => Some("there are too many connections".to_owned()),
@@ -216,7 +219,8 @@ async fn accept(
             biased;
             Ok((stream, peer)) = listener.accept() => {
                 if let Ok(stream) = stream.into_std() {
-                    workers.hand_over(stream, peer, Arc::clone(&entrance));
+                    let is_taken = workers.hand_over(stream, peer, Arc::clone(&entrance));
+                    gate.doors.of(entrance.door).came(is_taken);
                 }
             }
             () = ready(()) => break,

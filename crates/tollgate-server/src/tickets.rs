@@ -68,6 +68,11 @@ impl<T> Tickets<T> {
         self.held().forget_ended(now);
     }
 
+    /// How many things there are.
+    pub(crate) fn count(&self) -> usize {
+        self.held().things.len()
+    }
+
     /// Takes a thing away, also one that has ended and is not forgotten yet.
     pub(crate) fn take(&self, name: &str) -> Option<T> {
         self.held().things.remove(&read(name)?).map(|kept| kept.thing)

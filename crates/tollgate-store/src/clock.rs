@@ -21,6 +21,10 @@ enum Source {
     Manual(Arc<AtomicU64>),
 }
 
+/// When something began that is measured by a clock, in its own ticks.
+#[derive(Clone, Copy, Debug)]
+pub struct Started(u64);
+
 impl Clock {
     /// The machine's time.
     pub fn system() -> Self {
@@ -48,6 +52,24 @@ impl Clock {
                 Timestamp::from_micros(wall_micros + micros as u64)
             }
             Source::Manual(micros) => Timestamp::from_micros(micros.load(Ordering::Relaxed)),
+        }
+    }
+
+    /// Begins to measure how long something takes, more finely than time is told.
+    pub fn start(&self) -> Started {
+        match &self.0 {
+            Source::System { clock, .. } => Started(clock.raw()),
+            Source::Manual(micros) => Started(micros.load(Ordering::Relaxed)),
+        }
+    }
+
+    /// How long that was, in nanoseconds.
+    pub fn nanos_since(&self, Started(started): Started) -> u64 {
+        match &self.0 {
+            Source::System { clock, .. } => clock.delta_as_nanos(started, clock.raw()),
+            Source::Manual(micros) => {
+                micros.load(Ordering::Relaxed).saturating_sub(started).saturating_mul(1_000)
+            }
         }
     }
 

@@ -50,7 +50,7 @@ mod upkeep;
 
 pub use asked::{Answering, Asked, Waiting};
 pub use charge::{Charge, Counted, Mode, OnFailure, Receipt, Taken};
-pub use clock::Clock;
+pub use clock::{Clock, Started};
 pub use enrolled::{Enrolled, TooManyLimits};
 pub use memory::{MemoryStore, Unreservable};
 pub use store::{Answers, Claim, Origin, Store};

@@ -46,6 +46,9 @@ pub struct MemoryStore {
     /// See [`Reserved`].
     reserved: AtomicUsize,
     pub(crate) next_charge: AtomicU64,
+    /// Keys that were forgotten though they were not vacant. No other memory depends on it, so that loom
+    /// need not know.
+    evicted: std::sync::atomic::AtomicU64,
     /// Held while a snapshot is written.
     pub(crate) saving: std::sync::Mutex<()>,
 }
@@ -117,6 +120,7 @@ impl MemoryStore {
             max_bytes,
             reserved: AtomicUsize::new(0),
             next_charge: AtomicU64::new(1),
+            evicted: std::sync::atomic::AtomicU64::new(0),
             saving: std::sync::Mutex::default(),
         })
     }
@@ -212,6 +216,16 @@ impl MemoryStore {
     /// Bytes in use.
     pub fn bytes(&self) -> usize {
         self.table.bytes() + self.logs.bytes()
+    }
+
+    /// The most it may use.
+    pub fn max_bytes(&self) -> usize {
+        self.max_bytes
+    }
+
+    /// Keys that were forgotten before their time, since memory was full.
+    pub fn evicted(&self) -> u64 {
+        self.evicted.load(std::sync::atomic::Ordering::Relaxed)
     }
 
     #[inline]
@@ -569,6 +583,7 @@ impl MemoryStore {
                     if !self.table.forget_one(&mut shard, key, &upkeep) {
                         return Place::Full;
                     }
+                    self.count_evicted();
                 }
             }
         }
@@ -591,8 +606,13 @@ impl MemoryStore {
         let Some((_, key)) = victim else { return false };
         if let Some((_, mut account)) = candidate(key) {
             account.reset();
+            self.count_evicted();
         }
         true
+    }
+
+    fn count_evicted(&self) {
+        self.evicted.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     }
 
     /// The same, unless this request has had its share of that.

@@ -7,6 +7,7 @@ use tollgate_core::{Cost, Key, Limit, Timestamp};
 
 use crate::asked::Asked;
 use crate::charge::{Charge, Receipt, Taken};
+use crate::clock::Clock;
 use crate::enrolled::{Enrolled, TooManyLimits};
 use crate::memory::MemoryStore;
 #[cfg(feature = "redis")]
@@ -213,6 +214,16 @@ impl Store {
             Self::Memory(store) => store.now(),
             #[cfg(feature = "redis")]
             Self::Redis(store) => store.shared_now(),
+        }
+    }
+
+    /// What this node measures time by.
+    #[inline]
+    pub fn clock(&self) -> &Clock {
+        match self {
+            Self::Memory(store) => &store.clock,
+            #[cfg(feature = "redis")]
+            Self::Redis(store) => store.clock(),
         }
     }
 

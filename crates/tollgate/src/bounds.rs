@@ -47,3 +47,10 @@ pub const SKETCH_KEY_BYTES_MAX: usize = 1_024;
 
 /// How long that list counts before it begins to forget.
 pub const SKETCH_PERIOD: Micros = Micros::from_secs(600);
+
+/// Limits and tiers that are counted apart. Each is a dozen lines to whoever collects metrics, and fifty
+/// thousand of those are enough; limits beyond it are counted together.
+pub const METRICS_SERIES_MAX: usize = 4_096;
+
+/// Shards of each counter. A shard is one line of the cache; threads beyond so many share them.
+pub(crate) const METRICS_SHARDS_MAX: usize = 32;

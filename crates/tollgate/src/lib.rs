@@ -37,6 +37,7 @@ pub mod bounds;
 pub mod envoy;
 pub mod http;
 mod limiter;
+pub mod metrics;
 mod operator;
 mod overrides;
 #[cfg(feature = "redis")]
@@ -47,6 +48,7 @@ mod slots;
 mod verdict;
 
 pub use limiter::{Keys, Lease, Limiter, LimiterError, Pinned};
+pub use metrics::Metrics;
 pub use operator::Look;
 pub use overrides::{KeyRefused, Override};
 pub use sketch::{Frequent, FrequentKey};

@@ -15,6 +15,7 @@ use tollgate_store::{Answers, Asked, Charge, Claim, Clock, Enrolled, MemoryStore
 use tollgate_store::{Store, Taken, TooManyLimits, Unreservable};
 
 use crate::envoy::Engine;
+use crate::metrics::{Counted, Counting, Table, Turn};
 use crate::overrides::{Override, Overrides};
 use crate::sketch::Sketch;
 use crate::verdict::{Entry, Ruling, Verdict};
@@ -26,6 +27,7 @@ pub struct Limiter {
     /// Held while something else is put in force, since that is made of what is.
     pub(crate) changing: Mutex<()>,
     pub(crate) denials: Arc<Sketch>,
+    pub(crate) counted: Arc<Counted>,
     envoy: Engine,
 }
 
@@ -35,6 +37,8 @@ pub(crate) struct InForce {
     /// The policy's, and after them those of overrides.
     pub(crate) enrolled: Vec<Enrolled>,
     pub(crate) overrides: Overrides,
+    /// Where what its limits say is counted.
+    pub(crate) series: Arc<Table>,
 }
 
 /// Limits of one request that need no allocation.
@@ -44,12 +48,15 @@ impl Limiter {
     /// A limiter that keeps its states in `store`.
     pub fn new(policy: Policy, store: impl Into<Store>) -> Result<Self, TooManyLimits> {
         let store = store.into();
-        let in_force = InForce::new(Arc::new(policy), BTreeMap::new(), &store)?;
+        let counted = Arc::new(Counted::new());
+        let series = Arc::new(Table::new(&policy, None, &counted));
+        let in_force = InForce::new(Arc::new(policy), BTreeMap::new(), &store, series)?;
         Ok(Self {
             store,
             policy: ArcSwap::from_pointee(in_force),
             changing: Mutex::default(),
             denials: Arc::default(),
+            counted,
             envoy: Engine::default(),
         })
     }
@@ -109,6 +116,7 @@ impl Limiter {
         request: &Request<'_>,
         mut keys: Option<&mut Keys>,
     ) -> Asked<Verdict> {
+        let counting = Counting::start(self.store.clock(), request.layer);
         let mut scratch = Scratch::default();
         if let Some(keys) = &mut keys {
             keys.clear();
@@ -123,7 +131,7 @@ impl Limiter {
                     policy.override_charges(charges, &self.store);
                 }
                 let ruling = match self.store.memory() {
-                    Some(store) => settle(store, &policy, charges, &mut taken),
+                    Some(store) => settle(store, &policy, charges, counting.turn, &mut taken),
                     None => {
                         elsewhere = Elsewhere::ask(self, &policy, charges);
                         Ruling::Allowed
@@ -137,8 +145,11 @@ impl Limiter {
             other => ruled_out(other),
         };
         match elsewhere {
-            None => Asked::Ready(Verdict { ruling, taken, origin: None, policy }),
-            Some(elsewhere) => elsewhere.verdict(policy),
+            None => {
+                counting.end(&self.counted, self.store.clock(), ruling);
+                Asked::Ready(Verdict { ruling, taken, origin: None, policy })
+            }
+            Some(elsewhere) => elsewhere.verdict(policy, counting),
         }
     }
 
@@ -157,8 +168,11 @@ impl Limiter {
     /// keys have consumed stays consumed.
     pub fn replace_policy(&self, policy: Policy) -> Result<(), TooManyLimits> {
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        let overrides = self.policy.load().overrides.list().clone();
-        self.put_in_force(InForce::new(Arc::new(policy), overrides, &self.store)?);
+        let before = self.in_force();
+        let overrides = before.overrides.list().clone();
+        let series = Table::new(&policy, Some((&before.policy, &before.series)), &self.counted);
+        let series = Arc::new(series);
+        self.put_in_force(InForce::new(Arc::new(policy), overrides, &self.store, series)?);
         Ok(())
     }
 
@@ -302,33 +316,49 @@ fn settle(
     store: &MemoryStore,
     policy: &InForce,
     charges: &Charges<'_, '_>,
+    turn: Turn,
     entries: &mut SmallVec<[Entry; 4]>,
 ) -> Ruling {
     let ask = |charge| asked(policy, charge);
     // Most requests are under one limit, and lists of more are costly to hand around.
     if let [charge] = &charges[..] {
         let taken = store.take_one(&ask(charge));
+        count(policy, charge, turn, &taken);
         entries.push(entry(charge, taken));
         return ruled(Ruling::Allowed, charge.rule, &taken);
     }
     let asked: SmallVec<[Charge<'_>; INLINE]> = charges.iter().map(ask).collect();
     let mut ruling = Ruling::Allowed;
     for (charge, taken) in charges.iter().zip(store.take(&asked)) {
+        count(policy, charge, turn, &taken);
         entries.push(entry(charge, taken));
         ruling = ruled(ruling, charge.rule, &taken);
     }
     ruling
 }
 
+#[inline]
+fn count(policy: &InForce, charge: &tollgate_policy::Charge<'_, '_>, turn: Turn, taken: &Taken) {
+    policy.series.of(charge.rule_index, charge.tier).count(turn, charge.rule.mode(), taken);
+}
+
 /// What is asked of a store that is not in memory.
 struct Elsewhere {
     asked: Asked<Answers>,
-    /// The rule and the limit of each charge.
-    charged: SmallVec<[(u32, u32); INLINE]>,
+    charged: SmallVec<[Charged; INLINE]>,
     /// The keys of all, and who remembers those that are denied.
     keys: Keys,
     denials: Arc<Sketch>,
     asked_at: Timestamp,
+    counted: Arc<Counted>,
+    clock: Clock,
+}
+
+/// What is kept of a charge until its answer is there.
+struct Charged {
+    rule: u32,
+    limit: u32,
+    tier: u32,
 }
 
 impl Elsewhere {
@@ -337,10 +367,12 @@ impl Elsewhere {
         let store = &limiter.store;
         let ask = |charge| asked(policy, charge);
         let asked: SmallVec<[Charge<'_>; INLINE]> = charges.iter().map(ask).collect();
-        let charged = |charge: &tollgate_policy::Charge<'_, '_>| {
-            (charge.rule_index as u32, charge.limit as u32)
-        };
-        let charged = charges.iter().map(charged).collect();
+        let charged = charges.iter().map(|charge| Charged {
+            rule: charge.rule_index as u32,
+            limit: charge.limit as u32,
+            tier: charge.tier,
+        });
+        let charged = charged.collect();
         let mut keys = Keys::default();
         charges.iter().for_each(|charge| keys.push(store, &key(charge)));
         (!asked.is_empty()).then(|| Self {
@@ -349,23 +381,28 @@ impl Elsewhere {
             keys,
             denials: Arc::clone(&limiter.denials),
             asked_at: store.now(),
+            counted: Arc::clone(&limiter.counted),
+            clock: store.clock().clone(),
         })
     }
 
-    fn verdict(self, policy: Guard<Arc<InForce>>) -> Asked<Verdict> {
-        let Self { asked, charged, keys, denials, asked_at } = self;
+    fn verdict(self, policy: Guard<Arc<InForce>>, counting: Counting) -> Asked<Verdict> {
+        let Self { asked, charged, keys, denials, asked_at, counted, clock } = self;
         // A guard that is kept for long makes others slower.
         let policy = Guard::into_inner(policy);
         asked.map(move |answers| {
             let (mut ruling, mut taken) = (Ruling::Allowed, SmallVec::new());
-            for (&(rule, limit), said) in charged.iter().zip(answers.taken()) {
-                ruling = ruled(ruling, &policy.policy.rules()[rule as usize], said);
+            for (&Charged { rule, limit, tier }, said) in charged.iter().zip(answers.taken()) {
+                let charged = &policy.policy.rules()[rule as usize];
+                policy.series.of(rule as usize, tier).count(counting.turn, charged.mode(), said);
+                ruling = ruled(ruling, charged, said);
                 taken.push(Entry { rule, limit, taken: *said });
             }
+            counting.end(&counted, &clock, ruling);
             if ruling == Ruling::Denied {
                 let told = charged.iter().zip(answers.taken()).zip(keys.iter());
-                for ((&(rule, _), said), key) in told {
-                    let rule = &policy.policy.rules()[rule as usize];
+                for ((charged, said), key) in told {
+                    let rule = &policy.policy.rules()[charged.rule as usize];
                     if rule.mode() == Mode::Enforce && !said.is_allowed() {
                         denials.count(asked_at, |text| text.push_str(key));
                     }
@@ -450,11 +487,12 @@ impl InForce {
         policy: Arc<Policy>,
         overrides: BTreeMap<String, Override>,
         store: &Store,
+        series: Arc<Table>,
     ) -> Result<Self, TooManyLimits> {
         let enrolled = policy.limits().iter().map(|limit| store.enroll(*limit));
         let mut enrolled = enrolled.collect::<Result<Vec<Enrolled>, _>>()?;
         let overrides = Overrides::new(overrides, &policy, store, &mut enrolled)?;
-        Ok(Self { policy, enrolled, overrides })
+        Ok(Self { policy, enrolled, overrides, series })
     }
 
     /// Which of the enrolled limits a key under a rule has by an override.

@@ -139,7 +139,8 @@ impl Limiter {
             return Err(KeyRefused::TooMany);
         }
         let policy = Arc::clone(&before.policy);
-        self.put_in_force(InForce::new(policy, list, self.store())?);
+        let series = Arc::clone(&before.series);
+        self.put_in_force(InForce::new(policy, list, self.store(), series)?);
         Ok(())
     }
 }

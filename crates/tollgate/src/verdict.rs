@@ -40,6 +40,17 @@ pub enum Ruling {
 }
 
 impl Ruling {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Self; 7] = [
+        Self::Allowed,
+        Self::Denied,
+        Self::Uncounted,
+        Self::Exempt,
+        Self::Blocked,
+        Self::UnknownKey,
+        Self::BadCost,
+    ];
+
     /// Its name, for programs.
     pub const fn name(self) -> &'static str {
         match self {

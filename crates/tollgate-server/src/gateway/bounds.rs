@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use tollgate::Micros;
 
+/// Servers whose failures are counted and told. Each is two lines to whoever collects metrics.
+pub(crate) const UPSTREAMS_TOLD_MAX: usize = 1_000;
+
 /// Requests of one HTTP/2 connection at a time.
 pub(super) const STREAMS_MAX: u32 = 200;
 

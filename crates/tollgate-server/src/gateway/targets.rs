@@ -4,7 +4,7 @@
 //! answers is no failure, since clients can ask for errors. Whoever fails several times in a row is
 //! left out for a while, and for longer each time. The first request after that is its trial.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -12,7 +12,9 @@ use smallvec::SmallVec;
 use tokio::time::{Duration, Instant};
 use tollgate::{Route, Target};
 
-use super::bounds::{ATTEMPTS_MAX, FAILURES_MAX, LEFT_OUT, LEFT_OUT_MAX, TURNS};
+use super::bounds::{
+    ATTEMPTS_MAX, FAILURES_MAX, LEFT_OUT, LEFT_OUT_MAX, TURNS, UPSTREAMS_TOLD_MAX,
+};
 use crate::moment::moment;
 
 /// The servers to try, in this order.
@@ -25,6 +27,16 @@ pub(crate) struct Targets {
     failing: Mutex<HashMap<Target, Failing>>,
     /// How many are failing, for those who would rather not wait.
     count: AtomicUsize,
+    /// How often servers have failed, as far as there is room for them.
+    failures: Mutex<HashMap<Target, u64>>,
+}
+
+/// A server of the policy, in figures.
+#[derive(Debug)]
+pub(crate) struct TargetCount {
+    pub(crate) url: String,
+    pub(crate) failures: u64,
+    pub(crate) is_left_out: bool,
 }
 
 /// A server that failed when it was last asked.
@@ -43,7 +55,12 @@ struct LeftOut {
 impl Default for Targets {
     fn default() -> Self {
         let turns = [const { AtomicUsize::new(0) }; TURNS];
-        Self { turns, failing: Mutex::default(), count: AtomicUsize::new(0) }
+        Self {
+            turns,
+            failing: Mutex::default(),
+            count: AtomicUsize::new(0),
+            failures: Mutex::default(),
+        }
     }
 }
 
@@ -90,6 +107,7 @@ impl Targets {
 
     /// A server took no connection, or broke off before it had answered.
     pub(super) fn failed(&self, target: &Target, why: &dyn std::fmt::Display) {
+        self.count_failure(target);
         let now = moment();
         let mut failing = self.lock();
         if !failing.contains_key(target) {
@@ -113,6 +131,37 @@ impl Targets {
             let seconds = length.as_secs();
             tracing::warn!(upstream = %target, %why, seconds, "a server fails and is left out");
         }
+    }
+
+    fn count_failure(&self, target: &Target) {
+        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = failures.get_mut(target) {
+            *count += 1;
+        } else if failures.len() < UPSTREAMS_TOLD_MAX {
+            failures.insert(target.clone(), 1);
+        }
+    }
+
+    /// The servers of these routes in figures, each once and no more than some. What others have failed
+    /// is forgotten.
+    pub(crate) fn tell(&self, routes: &[Route]) -> Vec<TargetCount> {
+        let mut seen = HashSet::new();
+        let targets = routes.iter().flat_map(Route::targets).filter(|it| seen.insert(*it));
+        let targets: Vec<&Target> = targets.take(UPSTREAMS_TOLD_MAX).collect();
+        let now = moment();
+        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        failures.retain(|target, _| seen.contains(target));
+        let failing = self.lock();
+        let is_left_out = |target: &Target| {
+            let left_out = failing.get(target).and_then(|it| it.left_out);
+            left_out.is_some_and(|it| it.until > now)
+        };
+        let told = targets.into_iter().map(|target| TargetCount {
+            url: target.to_string(),
+            failures: failures.get(target).copied().unwrap_or_default(),
+            is_left_out: is_left_out(target),
+        });
+        told.collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Target, Failing>> {
@@ -173,6 +222,26 @@ mod tests {
         targets.worked(b);
         let lines: Vec<_> = (0..3).map(|_| line(&targets, &policy)).collect();
         assert_eq!(lines, ["abc", "bca", "cab"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn servers_of_the_policy_are_told_of_with_their_failures() {
+        let (targets, before) = (Targets::default(), policy(THREE));
+        let b = &before.route("", "/").expect("a route").targets()[1];
+        for _ in 0..FAILURES_MAX {
+            targets.failed(b, &"refused");
+        }
+        let tell = |policy: &Policy| -> Vec<(String, u64, bool)> {
+            let told = targets.tell(&policy.settings().upstream);
+            told.into_iter().map(|it| (it.url, it.failures, it.is_left_out)).collect()
+        };
+        let failures = u64::from(FAILURES_MAX);
+        let told = tell(&before);
+        assert_eq!((told.len(), &told[1].0), (3, &b.to_string()));
+        assert_eq!((told[1].1, told[1].2, told[0].1), (failures, true, 0));
+        advance(LEFT_OUT).await;
+        assert!(!tell(&before)[1].2, "it has its trial");
+        assert_eq!(tell(&policy("http://a")).len(), 1, "one that is gone is not told of");
     }
 
     #[tokio::test(start_paused = true)]

@@ -68,6 +68,8 @@ pub struct Health {
     pub calls: u64,
     /// Pipelines they were sent in.
     pub pipelines: u64,
+    /// How long they were on their way, all together.
+    pub time_in_air: Duration,
     /// Calls that were not answered within their deadline.
     pub timeouts: u64,
     /// Calls that were not answered because the connection broke, or answered with an error that
@@ -86,6 +88,7 @@ pub(super) struct Status {
     suspected: Notify,
     calls: AtomicU64,
     pipelines: AtomicU64,
+    micros_in_air: AtomicU64,
     timeouts: AtomicU64,
     failures: AtomicU64,
     not_sent: AtomicU64,
@@ -132,6 +135,7 @@ impl Status {
             suspected: Notify::new(),
             calls: AtomicU64::new(0),
             pipelines: AtomicU64::new(0),
+            micros_in_air: AtomicU64::new(0),
             timeouts: AtomicU64::new(0),
             failures: AtomicU64::new(0),
             not_sent: AtomicU64::new(0),
@@ -158,6 +162,7 @@ impl Status {
             is_well: !self.is_open(),
             calls: total(&self.calls),
             pipelines: total(&self.pipelines),
+            time_in_air: Duration::from_micros(total(&self.micros_in_air)),
             timeouts: total(&self.timeouts),
             failures: total(&self.failures),
             not_sent: total(&self.not_sent),
@@ -383,7 +388,9 @@ impl Server {
                 return self.disconnected(&why);
             }
         };
-        self.flight_time.landed(flight.time_in_air(clock::moment()));
+        let took = flight.time_in_air(clock::moment());
+        self.status.micros_in_air.fetch_add(took.as_micros() as u64, Ordering::Relaxed);
+        self.flight_time.landed(took);
         let is_overdue = flight.is_overdue();
         let mut unwell = None;
         let mut again = Vec::new();

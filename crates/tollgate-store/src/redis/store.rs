@@ -81,6 +81,8 @@ pub(super) struct Inner {
     last_id: AtomicU64,
     /// Requests that were settled without Redis.
     settled: AtomicU64,
+    /// Requests that this node denied by what Redis had said before.
+    denied_again: AtomicU64,
     /// Releases that wait to be tried again.
     releases: AtomicUsize,
     /// How much is being given back at the moment.
@@ -127,6 +129,7 @@ impl RedisStore {
             clock,
             last_id: AtomicU64::new(RandomState::new().hash_one(0u8) >> 1),
             settled: AtomicU64::new(0),
+            denied_again: AtomicU64::new(0),
             releases: AtomicUsize::new(0),
             underway: Arc::default(),
             timeout,
@@ -150,6 +153,7 @@ impl RedisStore {
         let asked_at = inner.clock.now();
         let origin = Arc::new(Origin { items: inner.items(charges) });
         if let Some(taken) = inner.denied_before(&origin.items, asked_at) {
+            inner.denied_again.fetch_add(1, Ordering::Relaxed);
             return Asked::Ready(Answers { taken, origin: Some(origin) });
         }
         let mut told = Told::new();
@@ -291,6 +295,10 @@ impl RedisStore {
         self.0.clock.now()
     }
 
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.0.clock
+    }
+
     /// Gives back what this node took in advance and has not spent, and waits for what is being given
     /// back already, for as long as a check may take. To be called at the end: what is not given back
     /// comes back later, by itself.
@@ -311,6 +319,16 @@ impl RedisStore {
     /// Requests that were settled without Redis, so far.
     pub fn settled(&self) -> u64 {
         self.0.settled.load(Ordering::Relaxed)
+    }
+
+    /// Requests that were denied without asking Redis, which had denied the same key just before.
+    pub fn denied_again(&self) -> u64 {
+        self.0.denied_again.load(Ordering::Relaxed)
+    }
+
+    /// The store in memory that counts while Redis does not answer.
+    pub fn local(&self) -> &MemoryStore {
+        &self.0.local
     }
 
     /// Every server in figures.

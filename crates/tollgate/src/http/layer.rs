@@ -46,6 +46,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::bounds::HELD_MAX;
+use crate::metrics::HeldCount;
 use crate::{Asked, Limiter, Slots};
 use body::BoxError;
 use flow::{Direction, Flow};
@@ -135,6 +136,11 @@ impl TollgateLayer {
     pub fn max_held(mut self, requests: usize) -> Self {
         Arc::make_mut(&mut self.shared).max_held = requests;
         self
+    }
+
+    /// How many requests are held, and for how long they were.
+    pub fn held(&self) -> HeldCount {
+        self.shared.holding.count()
     }
 }
 

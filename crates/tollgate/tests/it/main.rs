@@ -9,6 +9,7 @@ mod identity;
 #[cfg(feature = "tower")]
 mod layer;
 mod limiter;
+mod metrics;
 mod operator;
 #[cfg(feature = "redis")]
 mod redis;

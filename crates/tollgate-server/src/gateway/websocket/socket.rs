@@ -19,6 +19,7 @@ use super::super::body::Coming;
 use super::super::proxy;
 use super::close::Close;
 use crate::gate::Gate;
+use crate::metrics::One;
 use crate::stage::Drain;
 
 /// A WebSocket that is open, or about to be. Dropped, it gives back what it holds.
@@ -26,6 +27,8 @@ pub(crate) struct Socket {
     gate: Arc<Gate>,
     opening: Opening,
     _slot: Option<Slot>,
+    /// Counts the socket as long as it is open.
+    _one: One,
 }
 
 /// What is known of a socket.
@@ -68,7 +71,8 @@ impl Socket {
             return Err(refusal(&verdict, &opening.headers, gate, client_ip));
         }
         let slot = slots.hold(&mut verdict);
-        Ok(Self { gate: Arc::clone(gate), opening, _slot: slot })
+        let one = gate.websockets.enter();
+        Ok(Self { gate: Arc::clone(gate), opening, _slot: slot, _one: one })
     }
 
     /// Asks about a message of so many bytes, or about more of one.

@@ -20,6 +20,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
@@ -29,11 +30,15 @@ use tokio::time::{Instant, Sleep, sleep, sleep_until};
 use tollgate_store::{Claim, Receipt, Taken};
 
 use super::Shared;
+use crate::metrics::{HeldCount, Live};
 use crate::{Micros, Verdict};
 
 /// Who is held.
-#[derive(Default)]
-pub(super) struct Holding(Mutex<Held>);
+pub(super) struct Holding {
+    held: Mutex<Held>,
+    shed: AtomicU64,
+    waited: Live,
+}
 
 #[derive(Default)]
 struct Held {
@@ -55,6 +60,7 @@ pub(super) struct Ticket {
     shared: Arc<Shared>,
     number: u64,
     places: Places,
+    drawn_at: Instant,
     /// The last of its places' moments, as far as it was told.
     moment: Instant,
     has_come: bool,
@@ -74,16 +80,18 @@ impl Ticket {
     /// A ticket for a request that has to wait. If too many wait there is none, and what the request
     /// was charged is given back.
     pub(super) fn draw(shared: &Arc<Shared>, verdict: &Verdict) -> Option<Self> {
+        let drawn_at = sleep(Duration::ZERO).deadline();
         let moment = sleep(duration(verdict.delay())).deadline();
         let is_alone = shared.limiter.store().memory().is_some();
         let places = if is_alone { places(verdict) } else { Places::new() };
         let number = shared.holding.lock().join(&places, shared.max_held);
         if number.is_none() {
+            shared.holding.shed.fetch_add(1, Ordering::Relaxed);
             shared.holding.give_up(&places);
             give_back(shared, verdict, is_alone);
         }
         let shared = Arc::clone(shared);
-        number.map(|number| Self { shared, number, places, moment, has_come: false })
+        number.map(|number| Self { shared, number, places, drawn_at, moment, has_come: false })
     }
 
     /// The timer to [`poll`](Self::poll) with.
@@ -106,6 +114,8 @@ impl Ticket {
         }
         ready!(timer.poll(context));
         self.has_come = true;
+        let waited = self.moment.saturating_duration_since(self.drawn_at);
+        self.shared.holding.waited.add(u64::try_from(waited.as_micros()).unwrap_or(u64::MAX));
         Poll::Ready(())
     }
 }
@@ -126,7 +136,21 @@ impl Drop for Ticket {
     }
 }
 
+impl Default for Holding {
+    fn default() -> Self {
+        Self { held: Mutex::default(), shed: AtomicU64::new(0), waited: Live::of_waits() }
+    }
+}
+
 impl Holding {
+    pub(super) fn count(&self) -> HeldCount {
+        HeldCount {
+            now: self.lock().requests,
+            shed: self.shed.load(Ordering::Relaxed),
+            waited: self.waited.tell(),
+        }
+    }
+
     /// Lets those behind places that nobody needs move up.
     fn give_up(&self, places: &Places) {
         self.lock().move_up(places);
@@ -141,7 +165,7 @@ impl Holding {
     }
 
     fn lock(&self) -> MutexGuard<'_, Held> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

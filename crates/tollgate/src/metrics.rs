@@ -1,0 +1,207 @@
+//! What a limiter counts of its own decisions.
+//!
+//! It is counted once, where a verdict is made, so that every door and everybody who embeds a limiter has
+//! it. What is counted by is the policy's: names of limits and tiers, never anything that a caller sends.
+//! So how much there is to tell is known when a policy is put in force, whatever comes.
+//!
+//! Nobody waits to count: a thread adds to a shard that is its own, or nearly so. What takes a clock or a
+//! division is done for one request in [`SAMPLED_ONE_IN`] only.
+
+mod histogram;
+mod series;
+mod turn;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+use tollgate_policy::Layer;
+use tollgate_store::{Clock, Started};
+
+use crate::bounds::METRICS_SHARDS_MAX;
+use crate::limiter::Limiter;
+use crate::verdict::Ruling;
+
+pub use histogram::Histogram;
+pub(crate) use histogram::Live;
+pub(crate) use series::{Series, Table};
+pub(crate) use turn::Turn;
+
+/// What a limiter has counted, as [`Limiter::metrics`] tells it.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Metrics {
+    /// What became of requests, and of what else is asked about: of all there is, whether it came or
+    /// not.
+    pub requests: Vec<RequestCount>,
+    /// What each limit said, by tier, in the order of the policy.
+    pub limits: Vec<LimitCount>,
+    /// How long it took to decide, with the answer of the store; of some only.
+    pub check_duration: Histogram,
+}
+
+/// How many requests there were, or connections, or whatever is asked about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestCount {
+    /// What they were.
+    pub layer: Layer,
+    /// What became of them.
+    pub ruling: Ruling,
+    /// How many.
+    pub count: u64,
+}
+
+/// What one limit has said to one tier. A limit that does not go by tier has one, whose name is empty.
+#[derive(Clone, Debug)]
+pub struct LimitCount {
+    /// Its name, as in answers; [`OTHER_LIMITS`] for those that are not told apart.
+    pub limit: Arc<str>,
+    /// The tier; [`OTHER_TIERS`] for those that the limit does not name.
+    pub tier: String,
+    /// How often it allowed a request, also one that another limit denied.
+    pub allowed: u64,
+    /// How often it denied one.
+    pub denied: u64,
+    /// How often it would have, in shadow.
+    pub shadow_denied: u64,
+    /// How often nobody could count.
+    pub store_failed: u64,
+    /// Which share of the limit was used, from 0 to 1, after a request that it allowed; of some only.
+    pub used: Histogram,
+}
+
+/// Requests that a layer holds until their moment has come.
+#[cfg(feature = "tower")]
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct HeldCount {
+    /// How many are held now.
+    pub now: usize,
+    /// How many were turned away, since too many were held.
+    pub shed: u64,
+    /// How long those were held that then went on, in seconds.
+    pub waited: Histogram,
+}
+
+/// The limits of a policy that has more than are told apart.
+pub const OTHER_LIMITS: &str = "#others";
+
+/// Tiers that a limit has no amount of their own for.
+pub const OTHER_TIERS: &str = "other";
+
+/// Of how many requests one is timed, on average.
+pub const SAMPLED_ONE_IN: u32 = 64;
+
+/// Counters of one thread, or few: one line of the processor's cache, so that no other thread's are in it.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub(crate) struct Line([AtomicU64; 8]);
+
+const _: () = assert!(Ruling::ALL.len() <= 8);
+
+impl Line {
+    #[inline]
+    fn add(&self, place: usize) {
+        self.0[place].fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// One line for each shard.
+fn lines(shards: usize) -> Arc<[Line]> {
+    (0..shards).map(|_| Line::default()).collect()
+}
+
+fn sum(lines: &[Line], place: usize) -> u64 {
+    lines.iter().map(|line| line.0[place].load(Ordering::Relaxed)).sum()
+}
+
+/// What is counted whatever policy is in force.
+#[derive(Debug)]
+pub(crate) struct Counted {
+    /// By layer.
+    requests: [Arc<[Line]>; Layer::ALL.len()],
+    check_duration: Live,
+    /// What limits are counted in that are not told apart.
+    pub(crate) others: Series,
+}
+
+impl Counted {
+    pub(crate) fn new() -> Self {
+        let shards = shards();
+        Self {
+            requests: std::array::from_fn(|_| lines(shards)),
+            check_duration: Live::of_durations(),
+            others: Series::new(shards),
+        }
+    }
+
+    #[inline]
+    fn request(&self, turn: Turn, layer: Layer, ruling: Ruling) {
+        let lines = &self.requests[layer as usize];
+        lines[turn.shard(lines.len())].add(ruling as usize);
+    }
+
+    fn requests(&self) -> Vec<RequestCount> {
+        let of = |layer: Layer| {
+            let lines = &self.requests[layer as usize];
+            let count = |ruling| RequestCount { layer, ruling, count: sum(lines, ruling as usize) };
+            Ruling::ALL.map(count)
+        };
+        Layer::ALL.into_iter().flat_map(of).collect()
+    }
+}
+
+/// A request that is counted when it is decided.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Counting {
+    pub(crate) turn: Turn,
+    /// When it came, if it is measured.
+    started: Option<Started>,
+    layer: Layer,
+}
+
+impl Counting {
+    #[inline]
+    pub(crate) fn start(clock: &Clock, layer: Layer) -> Self {
+        let turn = Turn::next();
+        Self { turn, started: turn.is_sampled.then(|| clock.start()), layer }
+    }
+
+    #[inline]
+    pub(crate) fn end(self, counted: &Counted, clock: &Clock, ruling: Ruling) {
+        counted.request(self.turn, self.layer, ruling);
+        if let Some(started) = self.started {
+            counted.check_duration.add(clock.nanos_since(started));
+        }
+    }
+}
+
+/// As many as threads can run at once, rounded up to a power of two.
+fn shards() -> usize {
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    threads.next_power_of_two().min(METRICS_SHARDS_MAX)
+}
+
+impl Limiter {
+    /// What it has counted of its decisions since it was made. Of limits it tells those of the policy in
+    /// force; what one of the same name and tier counted before is still counted.
+    ///
+    /// ```
+    /// use tollgate::{Limiter, Request};
+    ///
+    /// let limiter = Limiter::from_yaml("limits: [{name: login, rate: 1/minute}]")?;
+    /// limiter.check(&Request::new(&[]));
+    /// limiter.check(&Request::new(&[]));
+    /// let login = &limiter.metrics().limits[0];
+    /// assert_eq!((&*login.limit, login.allowed, login.denied), ("login", 1, 1));
+    /// # Ok::<(), tollgate::LimiterError>(())
+    /// ```
+    pub fn metrics(&self) -> Metrics {
+        let in_force = self.in_force();
+        Metrics {
+            requests: self.counted.requests(),
+            limits: in_force.series.tell(&in_force.policy, &self.counted),
+            check_duration: self.counted.check_duration.tell(),
+        }
+    }
+}

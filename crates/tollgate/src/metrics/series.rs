@@ -1,0 +1,144 @@
+//! What is counted for each limit and tier of a policy.
+//!
+//! When a policy is put in force its limits and tiers are laid out in a row. So what a charge is counted
+//! in is found by an addition. What the policy before had under the same name and tier is taken over as it
+//! is, also while requests under way still count in it.
+
+use std::collections::HashMap;
+use std::iter;
+use std::sync::Arc;
+
+use tollgate_policy::{Mode, Policy, Rule};
+use tollgate_store::Taken;
+
+use super::{Counted, LimitCount, Line, Live, OTHER_LIMITS, OTHER_TIERS, Turn, lines, sum};
+use crate::bounds::METRICS_SERIES_MAX;
+
+/// The counters of one limit and tier.
+#[derive(Clone, Debug)]
+pub(crate) struct Series {
+    /// By shard; in each, by outcome.
+    lines: Arc<[Line]>,
+    used: Arc<Live>,
+}
+
+/// What a limit said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    Allowed,
+    Denied,
+    ShadowDenied,
+    StoreFailed,
+}
+
+/// The counters of all limits of a policy.
+#[derive(Debug)]
+pub(crate) struct Table {
+    series: Box<[Series]>,
+    /// By rule, where its tiers begin; the first is for those that it does not name.
+    firsts: Box<[u32]>,
+}
+
+impl Series {
+    pub(crate) fn new(shards: usize) -> Self {
+        Self { lines: lines(shards), used: Arc::new(Live::of_shares()) }
+    }
+
+    /// Counts what a limit said.
+    #[inline]
+    pub(crate) fn count(&self, turn: Turn, mode: Mode, taken: &Taken) {
+        self.lines[turn.shard(self.lines.len())].add(outcome(mode, taken) as usize);
+        if turn.is_sampled {
+            self.look(taken);
+        }
+    }
+
+    #[cold]
+    fn look(&self, taken: &Taken) {
+        if let Some(decision) = taken.decision()
+            && decision.is_allowed()
+            && decision.limit > 0
+        {
+            let left = u64::from(decision.remaining.min(decision.limit));
+            self.used.add(1_000_000 - left * 1_000_000 / u64::from(decision.limit));
+        }
+    }
+
+    fn tell(&self, limit: Arc<str>, tier: String) -> LimitCount {
+        let count = |outcome: Outcome| sum(&self.lines, outcome as usize);
+        LimitCount {
+            limit,
+            tier,
+            allowed: count(Outcome::Allowed),
+            denied: count(Outcome::Denied),
+            shadow_denied: count(Outcome::ShadowDenied),
+            store_failed: count(Outcome::StoreFailed),
+            used: self.used.tell(),
+        }
+    }
+}
+
+#[inline]
+fn outcome(mode: Mode, taken: &Taken) -> Outcome {
+    match (taken, mode) {
+        (Taken::Uncounted { .. }, _) => Outcome::StoreFailed,
+        (taken, _) if taken.is_allowed() => Outcome::Allowed,
+        (_, Mode::Enforce) => Outcome::Denied,
+        (_, Mode::Shadow) => Outcome::ShadowDenied,
+    }
+}
+
+impl Table {
+    /// The counters of `policy`, with what was counted `before`.
+    pub(crate) fn new(
+        policy: &Policy,
+        before: Option<(&Policy, &Self)>,
+        counted: &Counted,
+    ) -> Self {
+        let mut known = HashMap::new();
+        if let Some((policy, table)) = before {
+            for ((rule, tier), series) in names(policy).zip(&table.series).take(METRICS_SERIES_MAX)
+            {
+                known.insert((Arc::clone(rule.name()), tier), series);
+            }
+        }
+        let shards = counted.others.lines.len();
+        let series = names(policy).enumerate().map(|(place, (rule, tier))| {
+            if place >= METRICS_SERIES_MAX {
+                return counted.others.clone();
+            }
+            let before = known.get(&(Arc::clone(rule.name()), tier));
+            before.map_or_else(|| Series::new(shards), |series| (*series).clone())
+        });
+        let mut first = 0;
+        let firsts = policy.rules().iter().map(|rule| {
+            let this = first;
+            first += 1 + rule.tiers().len() as u32;
+            this
+        });
+        Self { firsts: firsts.collect(), series: series.collect() }
+    }
+
+    /// Where a charge under one of the policy's rules is counted.
+    #[inline]
+    pub(crate) fn of(&self, rule: usize, tier: u32) -> &Series {
+        &self.series[(self.firsts[rule] + tier) as usize]
+    }
+
+    pub(super) fn tell(&self, policy: &Policy, counted: &Counted) -> Vec<LimitCount> {
+        let told = names(policy).zip(&self.series).take(METRICS_SERIES_MAX);
+        let told = told.map(|((rule, tier), series)| series.tell(Arc::clone(rule.name()), tier));
+        let has_more = self.series.len() > METRICS_SERIES_MAX;
+        let more = has_more.then(|| counted.others.tell(OTHER_LIMITS.into(), String::new()));
+        told.chain(more).collect()
+    }
+}
+
+/// Every limit and tier of a policy, in the order in which they are laid out.
+fn names(policy: &Policy) -> impl Iterator<Item = (&Rule, String)> {
+    policy.rules().iter().flat_map(|rule| {
+        let tiers = rule.tiers();
+        let others = if tiers.is_empty() { String::new() } else { OTHER_TIERS.to_owned() };
+        iter::once(others).chain(tiers).map(move |tier| (rule, tier))
+    })
+}

@@ -1,0 +1,235 @@
+//! What a limiter counts of its own decisions.
+
+use std::thread;
+
+use tollgate::bounds::METRICS_SERIES_MAX;
+use tollgate::metrics::{LimitCount, OTHER_LIMITS};
+use tollgate::{Change, Layer, Limiter, Override, Request, Ruling};
+
+use crate::{Gate, parse, parse_with};
+
+/// Of one limit and tier: allowed, denied, denied in shadow, not counted.
+fn counts(limiter: &Limiter, limit: &str, tier: &str) -> Option<[u64; 4]> {
+    let metrics = limiter.metrics();
+    let is_it = |count: &&LimitCount| &*count.limit == limit && count.tier == tier;
+    let count = metrics.limits.iter().find(is_it)?;
+    Some([count.allowed, count.denied, count.shadow_denied, count.store_failed])
+}
+
+/// How many requests were ruled so.
+fn ruled(limiter: &Limiter, layer: Layer, ruling: Ruling) -> u64 {
+    let metrics = limiter.metrics();
+    let is_it =
+        |count: &&tollgate::metrics::RequestCount| (count.layer, count.ruling) == (layer, ruling);
+    metrics.requests.iter().find(is_it).expect("all of them are told").count
+}
+
+#[test]
+fn what_each_limit_says_is_counted_by_its_outcome() {
+    let gate = Gate::new(
+        "limits: [{name: wide, rate: 100/minute}, {name: narrow, rate: 2/minute}, \
+         {name: trial, rate: 1/minute, mode: shadow}]",
+    );
+    gate.admitted(5, &[]);
+    assert_eq!(counts(&gate.limiter, "wide", ""), Some([5, 0, 0, 0]));
+    assert_eq!(counts(&gate.limiter, "narrow", ""), Some([2, 3, 0, 0]));
+    assert_eq!(counts(&gate.limiter, "trial", ""), Some([1, 0, 4, 0]));
+    assert_eq!(ruled(&gate.limiter, Layer::Request, Ruling::Allowed), 2);
+    assert_eq!(ruled(&gate.limiter, Layer::Request, Ruling::Denied), 3);
+}
+
+#[test]
+fn requests_that_no_limit_judges_are_counted_by_their_ruling() {
+    let policy = parse_with(
+        "tenants: {file: tenants.yaml, from: \"header:x-api-key\", unknown: refuse}\n\
+         deny: [{client_ip: 203.0.113.66}]\n\
+         exempt: [{client_ip: 203.0.113.1}]\n\
+         limits: [{name: api, per: [tenant], rate: 5/minute, cost: {attribute: weight}}]",
+        "keys: {secret: {tenant: acme}}",
+    );
+    let gate = Gate::under(policy);
+    let key = ("header:x-api-key", "secret");
+    gate.check(&[("client_ip", "203.0.113.66")]);
+    gate.check(&[("client_ip", "203.0.113.1")]);
+    gate.check(&[("client_ip", "203.0.113.2")]);
+    gate.check(&[key, ("weight", "heavy")]);
+    for (ruling, expected) in [
+        (Ruling::Blocked, 1),
+        (Ruling::Exempt, 1),
+        (Ruling::UnknownKey, 1),
+        (Ruling::BadCost, 1),
+        (Ruling::Allowed, 0),
+    ] {
+        assert_eq!(ruled(&gate.limiter, Layer::Request, ruling), expected, "{ruling:?}");
+    }
+    assert_eq!(counts(&gate.limiter, "api", ""), Some([0; 4]));
+}
+
+#[test]
+fn connections_and_messages_are_no_requests() {
+    let gate = Gate::new("limits: [{name: arrivals, when: {layer: connection}, rate: 1/minute}]");
+    let connection = Request { layer: Layer::Connection, ..Request::new(&[]) };
+    gate.limiter.check(&connection);
+    gate.limiter.check(&connection);
+    assert_eq!(ruled(&gate.limiter, Layer::Connection, Ruling::Denied), 1);
+    assert_eq!(ruled(&gate.limiter, Layer::Request, Ruling::Denied), 0);
+}
+
+const TIERED: &str =
+    "{name: api, per: [user], rate: {free: 1/minute, pro: 5/minute, default: 2/minute}}";
+
+#[test]
+fn a_limit_by_tier_is_counted_for_each_tier_that_the_policy_names() {
+    let gate = Gate::new(&format!("limits: [{TIERED}]"));
+    for tier in ["free", "pro", "gold", "<script>"] {
+        gate.admitted(3, &[("user", tier), ("tier", tier)]);
+    }
+    gate.admitted(3, &[("user", "none")]);
+    assert_eq!(counts(&gate.limiter, "api", "free"), Some([1, 2, 0, 0]));
+    assert_eq!(counts(&gate.limiter, "api", "pro"), Some([3, 0, 0, 0]));
+    assert_eq!(counts(&gate.limiter, "api", "other"), Some([6, 3, 0, 0]));
+    assert_eq!(gate.limiter.metrics().limits.len(), 3, "and for nothing that a caller sends");
+}
+
+#[test]
+fn a_limit_that_goes_by_something_else_than_a_tier_has_none() {
+    let by_path = "{name: api, rate: {by: path, values: {/search: 1/minute}, default: 2/minute}}";
+    let gate = Gate::new(&format!("limits: [{by_path}]"));
+    gate.admitted(2, &[("path", "/search")]);
+    assert_eq!(counts(&gate.limiter, "api", ""), Some([1, 1, 0, 0]));
+    assert_eq!(gate.limiter.metrics().limits.len(), 1);
+}
+
+#[test]
+fn a_tenant_with_a_limit_of_its_own_is_counted_for_its_tier() {
+    let policy = parse_with(
+        &format!(
+            "tenants: {{file: tenants.yaml, from: user, unknown: {{tier: free}}}}\nlimits: [{TIERED}]"
+        ),
+        "keys: {u1: {tenant: acme, tier: pro, overrides: {api: {rate: 1/minute}}}}",
+    );
+    let gate = Gate::under(policy);
+    gate.admitted(2, &[("user", "u1")]);
+    assert_eq!(counts(&gate.limiter, "api", "pro"), Some([1, 1, 0, 0]));
+}
+
+#[test]
+fn many_keys_make_nothing_more_to_tell() {
+    let gate =
+        Gate::new(&format!("limits: [{TIERED}, {{name: ip, per: [client_ip], rate: 1/minute}}]"));
+    let told = |gate: &Gate| {
+        let metrics = gate.limiter.metrics();
+        (metrics.limits.len(), metrics.requests.len())
+    };
+    let before = told(&gate);
+    for number in 0..50_000 {
+        let text = number.to_string();
+        gate.check(&[("user", &text), ("tier", &text), ("client_ip", &text)]);
+    }
+    assert_eq!(told(&gate), before);
+    assert_eq!(ruled(&gate.limiter, Layer::Request, Ruling::Allowed), 50_000);
+}
+
+#[test]
+fn counts_stay_with_a_limit_that_keeps_its_name_and_tier() {
+    let gate = Gate::new(&format!("limits: [{{name: gone, rate: 9/minute}}, {TIERED}]"));
+    gate.admitted(3, &[("user", "a"), ("tier", "free")]);
+    let other = TIERED.replace("pro:", "gold:");
+    gate.limiter
+        .replace_policy(parse(&format!("limits: [{other}, {{name: new, rate: 9/minute}}]")))
+        .unwrap();
+    assert_eq!(counts(&gate.limiter, "api", "free"), Some([1, 2, 0, 0]));
+    assert_eq!(counts(&gate.limiter, "api", "pro"), None);
+    assert_eq!(counts(&gate.limiter, "api", "gold"), Some([0; 4]));
+    assert_eq!(counts(&gate.limiter, "gone", ""), None);
+    assert_eq!(counts(&gate.limiter, "new", ""), Some([0; 4]));
+    gate.admitted(1, &[("user", "b"), ("tier", "gold")]);
+    assert_eq!(counts(&gate.limiter, "api", "gold"), Some([1, 0, 0, 0]));
+    assert_eq!(ruled(&gate.limiter, Layer::Request, Ruling::Denied), 2);
+}
+
+#[test]
+fn what_was_asked_under_the_policy_before_is_counted_too() {
+    let gate = Gate::new("limits: [{name: api, rate: 9/minute}]");
+    let pinned = gate.limiter.pin();
+    gate.limiter.replace_policy(parse("limits: [{name: api, rate: 9/hour}]")).unwrap();
+    assert!(pinned.ask(&Request::new(&[])).wait().is_allowed());
+    assert_eq!(counts(&gate.limiter, "api", ""), Some([1, 0, 0, 0]));
+}
+
+#[test]
+fn a_key_with_an_override_counts_for_its_limit() {
+    let gate = Gate::new("limits: [{name: api, per: [user], rate: 9/minute}]");
+    gate.admitted(1, &[("user", "a")]);
+    let (change, _) = Change::parse(r#"{"rate": "1/minute"}"#, "until_ms").unwrap();
+    let one = Override { key: "api:b".parse().unwrap(), change, until: None };
+    gate.limiter.put_override(one).unwrap();
+    gate.admitted(2, &[("user", "b")]);
+    assert_eq!(counts(&gate.limiter, "api", ""), Some([2, 1, 0, 0]));
+}
+
+#[test]
+fn limits_beyond_the_bound_are_counted_together() {
+    let limit =
+        |number: usize| format!("{{name: l{number}, when: {{n: n{number}}}, rate: 1/minute}}");
+    let limits: Vec<String> = (0..METRICS_SERIES_MAX + 10).map(limit).collect();
+    let policy = format!("limits: [{}]", limits.join(", "));
+    let gate = Gate::new(&policy);
+    for number in [0, METRICS_SERIES_MAX - 1, METRICS_SERIES_MAX, METRICS_SERIES_MAX + 9] {
+        gate.admitted(2, &[("n", &format!("n{number}"))]);
+    }
+    gate.limiter.replace_policy(parse(&policy)).unwrap();
+    assert_eq!(gate.limiter.metrics().limits.len(), METRICS_SERIES_MAX + 1);
+    assert_eq!(counts(&gate.limiter, "l0", ""), Some([1, 1, 0, 0]));
+    assert_eq!(counts(&gate.limiter, OTHER_LIMITS, ""), Some([2, 2, 0, 0]));
+}
+
+#[test]
+fn no_count_is_lost_between_threads() {
+    const EACH: u64 = 5_000;
+    let gate = Gate::new("limits: [{name: api, rate: 1/year}]");
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| (0..EACH).for_each(|_| drop(gate.limiter.check(&Request::new(&[])))));
+        }
+    });
+    assert_eq!(counts(&gate.limiter, "api", ""), Some([1, 8 * EACH - 1, 0, 0]));
+    assert_eq!(ruled(&gate.limiter, Layer::Request, Ruling::Denied), 8 * EACH - 1);
+}
+
+#[test]
+fn what_nobody_could_count_is_counted_as_such() {
+    let policy = parse("limits: [{name: api, per: [user], rate: 1/day, on_store_failure: deny}]");
+    // The least there is, full of keys at their limits.
+    let gate = Gate::of_size(policy, 1);
+    let mut number = 0;
+    while counts(&gate.limiter, "api", "").is_some_and(|[.., failed]| failed == 0) {
+        number += 1;
+        gate.check(&[("user", &number.to_string())]);
+        assert!(number < 100_000, "memory is full by then");
+    }
+    assert_eq!(ruled(&gate.limiter, Layer::Request, Ruling::Uncounted), 1);
+}
+
+#[test]
+fn the_share_of_a_limit_in_use_is_looked_at_now_and_then() {
+    let gate = Gate::new("limits: [{name: api, rate: 1000/minute}]");
+    gate.admitted(1_000, &[]);
+    let used = gate.limiter.metrics().limits[0].used.clone();
+    assert!((5..=50).contains(&used.count), "about one in 64: {}", used.count);
+    let mean = used.sum / used.count as f64;
+    assert!((0.3..0.7).contains(&mean), "from nothing to all of it: {mean}");
+    let (_, under_a_tenth) = used.buckets[0];
+    assert!(under_a_tenth < used.count);
+    gate.admitted(1_000, &[]);
+    assert_eq!(gate.limiter.metrics().limits[0].used, used, "what is denied uses nothing");
+}
+
+#[test]
+fn some_checks_are_timed_by_the_clock_of_the_store() {
+    let gate = Gate::new("limits: [{name: api, rate: 1000/minute}]");
+    gate.admitted(1_000, &[]);
+    let told = gate.limiter.metrics().check_duration;
+    assert!((5..=50).contains(&told.count), "about one in 64: {}", told.count);
+    assert_eq!(told.sum, 0.0, "the clock stands still");
+}
