@@ -58,6 +58,9 @@ pub(crate) use arrivals::Arrivals;
 pub(crate) use pool::Pool;
 pub(crate) use targets::Targets;
 
+/// What names a request unless the policy says otherwise.
+const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
 /// The first bytes of HTTP/2.
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
@@ -237,12 +240,15 @@ impl Link {
         settings: &Gateway,
         number: u64,
     ) -> Option<(HeaderName, HeaderValue)> {
-        let name: HeaderName = settings.request_id.as_deref()?.parse().ok()?;
+        let name = match settings.request_id.as_deref()? {
+            "x-request-id" => X_REQUEST_ID,
+            other => other.parse().ok()?,
+        };
         let id = match fields::request_id(request.headers(), &name) {
             Some(id) => id.clone(),
             None => {
-                let id = format!("{:016x}{number:016x}", self.id);
-                let id = HeaderValue::try_from(id).expect("digits may be in a value");
+                let id = HeaderValue::from_bytes(&hexadecimal(self.id, number));
+                let id = id.expect("digits may be in a value");
                 request.headers_mut().insert(name.clone(), id.clone());
                 id
             }
@@ -250,6 +256,13 @@ impl Link {
         fields::hold_on_to(request.headers_mut(), &name);
         Some((name, id))
     }
+}
+
+/// Two numbers in sixteen digits each.
+fn hexadecimal(one: u64, other: u64) -> [u8; 32] {
+    let both = u128::from(one) << 64 | u128::from(other);
+    let digit = |place: usize| b"0123456789abcdef"[(both >> (124 - 4 * place)) as usize & 15];
+    std::array::from_fn(digit)
 }
 
 /// Brings the path of a request into the form in which it is passed on. One that has none is left for

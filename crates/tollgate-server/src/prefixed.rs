@@ -34,6 +34,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for Prefixed<S> {
         if self.unread.is_empty() {
             // Not even an end of it keeps what was read ahead in memory as long as the stream lasts.
             self.unread = Bytes::new();
+            // What comes behind is wanted too, if it is here: half a head would be looked at twice,
+            // in a buffer twice as large. An error, or the end, is told when it is asked for again.
+            if buffer.remaining() > 0 {
+                let _ = Pin::new(&mut self.stream).poll_read(context, buffer);
+            }
         }
         Poll::Ready(Ok(()))
     }

@@ -21,9 +21,7 @@ use super::targets::Targets;
 
 /// Why there is no response.
 pub(super) struct Failed {
-    /// The request, if it may be sent to somebody else.
-    pub(super) request: Option<Request<Sending>>,
-    /// Whether nothing of it was sent.
+    /// Whether nothing of the request was sent.
     pub(super) is_unsent: bool,
     pub(super) why: Trouble,
 }
@@ -65,21 +63,24 @@ impl Failed {
 /// A response, the connection that it comes over, and how far its request has got.
 pub(super) type Answered = (Response<Incoming>, Loan, Option<Arc<Progress>>);
 
-/// Sends a request over a connection and waits for the head of the response. What was not sent, or
-/// does no harm when it is sent twice, comes back if there is none.
+/// Sends the request that is in `slot` over a connection and waits for the head of the response. If
+/// there is none, and the request was not sent or does no harm when it is sent twice, it is back in
+/// its place. (It is large, and moving it about costs more than most of what is done to it.)
 pub(super) async fn exchange(
     mut loan: Loan,
-    mut request: Request<Sending>,
+    slot: &mut Option<Request<Sending>>,
     upstream: &Upstream,
     patience: Duration,
 ) -> Result<Answered, Failed> {
-    address(&mut request, loan.is_http2(), &upstream.target);
-    measure(&mut request, loan.is_http2());
-    let copy = copy_of(&request, loan.is_http2());
+    let request = slot.as_mut().expect("there is a request to send");
+    address(request, loan.is_http2(), &upstream.target);
+    measure(request, loan.is_http2());
+    let copy = copy_of(request, loan.is_http2());
     let progress = request.body().progress();
     if let Some(progress) = progress.as_ref().filter(|_| loan.is_http2()) {
         progress.keep();
     }
+    let request = std::mem::replace(slot, copy).expect("it was there a moment ago");
     let answer = {
         let mut sent = pin!(loan.send(request));
         loop {
@@ -91,22 +92,23 @@ pub(super) async fn exchange(
             }
         }
     };
+    let copy = slot.take();
     match answer {
         Some(Ok(response)) => {
             progress.iter().for_each(|it| it.forget());
             Ok((response, loan, progress))
         }
         Some(Err(_)) if progress.as_ref().is_some_and(|it| it.has_failed()) => {
-            Err(Failed { request: None, is_unsent: false, why: Trouble::Unfinished })
+            Err(Failed { is_unsent: false, why: Trouble::Unfinished })
         }
         Some(Err(mut error)) => {
             let unsent = error.take_message();
             let is_unsent = unsent.is_some();
             let is_unseen = is_unseen(error.error());
-            let request = unsent.or_else(|| again(copy?, progress.as_deref(), is_unseen));
-            Err(Failed { request, is_unsent, why: Trouble::Broken(error.into_error()) })
+            *slot = unsent.or_else(|| again(copy?, progress.as_deref(), is_unseen));
+            Err(Failed { is_unsent, why: Trouble::Broken(error.into_error()) })
         }
-        None => Err(Failed { request: None, is_unsent: false, why: Trouble::Late }),
+        None => Err(Failed { is_unsent: false, why: Trouble::Late }),
     }
 }
 

@@ -3,62 +3,90 @@
 //! Fields that are about one connection end with it. What a client says about itself that only we
 //! can know is replaced by what we know, and the fields in which limits are told are ours alone.
 
-use std::fmt::Write;
 use std::net::IpAddr;
+use std::sync::{Mutex, PoisonError};
 
 use http::header::{
-    CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, FORWARDED, HOST, HeaderMap, HeaderName,
-    HeaderValue, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE, VIA,
+    CONNECTION, CONTENT_LENGTH, COOKIE, FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue, TE,
+    UPGRADE, VIA,
 };
 use http::{Version, request};
+use smallvec::SmallVec;
 
 use super::bounds::REQUEST_ID_BYTES_MAX;
 
-const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
-const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
-const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
+/// Stands for the host of a request of HTTP/1.0 that names none: no host is like it.
+const NO_HOST: HeaderValue = HeaderValue::from_static("\"");
+
 const TRAILERS: HeaderValue = HeaderValue::from_static("trailers");
 const UPGRADE_TOKEN: HeaderValue = HeaderValue::from_static("upgrade");
 
-/// Fields of one connection, beside those that `Connection` names.
-const OF_CONNECTION: [HeaderName; 9] = [
-    CONNECTION,
-    KEEP_ALIVE,
-    PROXY_CONNECTION,
-    PROXY_AUTHENTICATE,
-    PROXY_AUTHORIZATION,
-    HTTP2_SETTINGS,
-    TE,
-    TRANSFER_ENCODING,
-    UPGRADE,
-];
+/// Fields that are about one connection, beside those that `Connection` names.
+fn is_of_connection(name: &str) -> bool {
+    matches!(
+        name,
+        "connection"
+            | "keep-alive"
+            | "proxy-connection"
+            | "proxy-authenticate"
+            | "proxy-authorization"
+            | "http2-settings"
+            | "te"
+            | "transfer-encoding"
+            | "upgrade"
+    )
+}
 
-/// In which limits are told. Whoever is behind us may believe that they come from us.
-const OF_LIMITS: [&str; 9] = [
-    "ratelimit",
-    "ratelimit-policy",
-    "ratelimit-limit",
-    "ratelimit-remaining",
-    "ratelimit-reset",
-    "x-ratelimit-limit",
-    "x-ratelimit-remaining",
-    "x-ratelimit-reset",
-    "x-ratelimit-retry-after",
-];
+/// Fields in which limits are told. Whoever is behind us may believe that they come from us.
+fn is_of_limits(name: &str) -> bool {
+    let told = name.strip_prefix("x-").unwrap_or(name).strip_prefix("ratelimit");
+    told.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+}
 
-/// Who sent a request, by which way.
-#[derive(Clone, Copy, Debug)]
+/// Who sends requests over a connection, and what is said of it.
 pub(super) struct Sender {
-    /// The other end of the connection.
-    pub(super) peer: IpAddr,
-    /// Whether it may say for whom it asks.
-    pub(super) is_trusted: bool,
-    /// Whether it speaks TLS.
-    pub(super) is_tls: bool,
+    peer: IpAddr,
+    is_tls: bool,
+    /// Its address as text.
+    address: HeaderValue,
+    /// What was said in `Forwarded` when it last asked for some host: it rarely asks for another.
+    last: Mutex<Option<(HeaderValue, HeaderValue)>>,
+}
+
+impl Sender {
+    pub(super) fn new(peer: IpAddr, is_tls: bool) -> Self {
+        let peer = peer.to_canonical();
+        let address = HeaderValue::try_from(peer.to_string()).expect("an address is printable");
+        Self { peer, is_tls, address, last: Mutex::default() }
+    }
+
+    fn proto(&self) -> &'static str {
+        if self.is_tls { "https" } else { "http" }
+    }
+
+    /// What `Forwarded` says of a request for this host.
+    fn forwarded(&self, host: &HeaderValue) -> HeaderValue {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((of, said)) = &*last
+            && of == host
+        {
+            return said.clone();
+        }
+        let peer = match self.peer {
+            IpAddr::V4(peer) => format!("for={peer}"),
+            IpAddr::V6(peer) => format!("for=\"[{peer}]\""),
+        };
+        let plain = host.to_str().ok().filter(|host| !host.contains(['"', '\\']));
+        let host_said = plain.map_or(String::new(), |host| format!(";host=\"{host}\""));
+        let said = format!("{peer}{host_said};proto={}", self.proto());
+        let said = HeaderValue::try_from(said).expect("all of it is printable");
+        *last = Some((host.clone(), said.clone()));
+        said
+    }
 }
 
 /// What a request asks its connection to become, if anything. Another HTTP it does not become, nor
@@ -78,19 +106,18 @@ pub(super) fn upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
 pub(super) fn pass_on_request(
     parts: &mut request::Parts,
     sender: &Sender,
+    is_trusted: bool,
     upgrade: Option<HeaderValue>,
 ) {
-    let takes_trailers =
-        tokens(&parts.headers, &TE).any(|token| token.eq_ignore_ascii_case("trailers"));
-    remove_of_connection(&mut parts.headers);
-    for name in OF_LIMITS {
-        parts.headers.remove(name);
-    }
+    let headers = &mut parts.headers;
+    let takes_trailers = headers.contains_key(TE)
+        && tokens(headers, &TE).any(|token| token.eq_ignore_ascii_case("trailers"));
     // Who waits for leave to send its body has it: we read as soon as a server does.
-    parts.headers.remove(EXPECT);
-    join_cookies(&mut parts.headers);
+    remove(headers, |name| is_of_connection(name) || is_of_limits(name) || name == "expect");
+    join_cookies(headers);
+    headers.reserve(ADDED);
     name_host(parts);
-    say_for_whom(&mut parts.headers, sender);
+    say_for_whom(&mut parts.headers, sender, is_trusted);
     add_via(&mut parts.headers, parts.version);
     if takes_trailers {
         parts.headers.insert(TE, TRAILERS);
@@ -103,9 +130,13 @@ pub(super) fn pass_on_request(
 /// Makes the head of a server's response that of ours.
 pub(super) fn pass_on_response(headers: &mut HeaderMap, version: Version) {
     // What became of this connection was settled by whoever passes the response on.
-    remove_of_connection(headers);
+    remove(headers, is_of_connection);
+    headers.reserve(ADDED);
     add_via(headers, version);
 }
+
+/// Fields that are added to a message, at most, or to most of them: room for them is made at once.
+const ADDED: usize = 8;
 
 /// Says that a connection is to become something else, or has.
 pub(super) fn ask_to_upgrade(headers: &mut HeaderMap, to: HeaderValue) {
@@ -133,18 +164,16 @@ pub(super) fn hold_on_to(headers: &mut HeaderMap, name: &HeaderName) {
     headers.insert(CONNECTION, others.expect("what was in values may be in one"));
 }
 
-fn remove_of_connection(headers: &mut HeaderMap) {
-    // Nearly every request of HTTP/1.1 has no such field at all.
-    if headers.contains_key(CONNECTION) {
-        let named: Vec<HeaderName> = tokens(headers, &CONNECTION)
-            .filter_map(|token| token.parse().ok())
-            .filter(|name| !is_needed(name))
-            .collect();
-        for name in named {
-            headers.remove(name);
-        }
+/// Removes some fields, and what `Connection` names.
+fn remove(headers: &mut HeaderMap, is_out: impl Fn(&str) -> bool) {
+    let is_out = |name: &&HeaderName| is_out(name.as_str());
+    let mut out: SmallVec<[HeaderName; 4]> = headers.keys().filter(is_out).cloned().collect();
+    if out.contains(&CONNECTION) {
+        let named = tokens(headers, &CONNECTION).filter_map(|token| token.parse().ok());
+        let named: Vec<HeaderName> = named.filter(|name| !is_needed(name)).collect();
+        out.extend(named);
     }
-    for name in &OF_CONNECTION {
+    for name in out {
         headers.remove(name);
     }
 }
@@ -183,33 +212,21 @@ fn name_host(parts: &mut request::Parts) {
 
 /// `X-Forwarded-*` and `Forwarded`: what a sender said goes on only if it is trusted, and what we
 /// know of the sender stands behind it.
-fn say_for_whom(headers: &mut HeaderMap, sender: &Sender) {
-    let Sender { peer, is_trusted, is_tls } = *sender;
+fn say_for_whom(headers: &mut HeaderMap, sender: &Sender, is_trusted: bool) {
     let host = headers.get(HOST).cloned();
-    let mut said = String::with_capacity(64);
-    write(&mut said, format_args!("{peer}"));
-    add(headers, X_FORWARDED_FOR, &said, is_trusted);
-    let proto = if is_tls { "https" } else { "http" };
+    add(headers, X_FORWARDED_FOR, sender.address.clone(), is_trusted);
     if !is_trusted || !headers.contains_key(X_FORWARDED_PROTO) {
-        headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static(proto));
+        headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static(sender.proto()));
     }
-    said.clear();
-    match peer {
-        IpAddr::V4(peer) => write(&mut said, format_args!("for={peer}")),
-        IpAddr::V6(peer) => write(&mut said, format_args!("for=\"[{peer}]\"")),
-    }
-    if let Some(host) = host {
-        if let Some(host) = host.to_str().ok().filter(|host| !host.contains(['"', '\\'])) {
-            write(&mut said, format_args!(";host=\"{host}\""));
-        }
-        if !is_trusted || !headers.contains_key(X_FORWARDED_HOST) {
+    let forwarded = sender.forwarded(host.as_ref().unwrap_or(&NO_HOST));
+    add(headers, FORWARDED, forwarded, is_trusted);
+    match host {
+        Some(host) if !is_trusted || !headers.contains_key(X_FORWARDED_HOST) => {
             headers.insert(X_FORWARDED_HOST, host);
         }
-    } else if !is_trusted {
-        headers.remove(X_FORWARDED_HOST);
+        None if !is_trusted => drop(headers.remove(X_FORWARDED_HOST)),
+        _ => {}
     }
-    write(&mut said, format_args!(";proto={proto}"));
-    add(headers, FORWARDED, &said, is_trusted);
 }
 
 /// `Via`, in which every proxy on the way stands.
@@ -219,29 +236,19 @@ fn add_via(headers: &mut HeaderMap, version: Version) {
         Version::HTTP_10 => "1.0 tollgate",
         _ => "1.1 tollgate",
     };
-    if headers.contains_key(VIA) {
-        add(headers, VIA, ours, true);
-    } else {
-        headers.insert(VIA, HeaderValue::from_static(ours));
-    }
+    add(headers, VIA, HeaderValue::from_static(ours), true);
 }
 
 /// Sets a list to one entry, or puts the entry at its end.
-fn add(headers: &mut HeaderMap, name: HeaderName, entry: &str, keeps_others: bool) {
-    let mut list = Vec::with_capacity(entry.len());
-    if keeps_others {
-        for line in &headers.get_all(&name) {
-            list.extend_from_slice(line.as_bytes());
-            list.extend_from_slice(b", ");
-        }
+fn add(headers: &mut HeaderMap, name: HeaderName, entry: HeaderValue, keeps_others: bool) {
+    if !keeps_others || !headers.contains_key(&name) {
+        headers.insert(name, entry);
+        return;
     }
-    list.extend_from_slice(entry.as_bytes());
-    let list = HeaderValue::from_maybe_shared(bytes::Bytes::from(list));
+    let others = headers.get_all(&name).iter().map(HeaderValue::as_bytes);
+    let list: Vec<&[u8]> = others.chain([entry.as_bytes()]).collect();
+    let list = HeaderValue::from_bytes(&list.join(&b", "[..]));
     headers.insert(name, list.expect("what was in values may be in one"));
-}
-
-fn write(text: &mut String, arguments: std::fmt::Arguments<'_>) {
-    text.write_fmt(arguments).expect("a String takes everything");
 }
 
 #[cfg(test)]
@@ -249,12 +256,6 @@ mod tests {
     use http::Request;
 
     use super::*;
-
-    const STRANGER: Sender = Sender {
-        peer: IpAddr::V4(std::net::Ipv4Addr::new(203, 0, 113, 7)),
-        is_trusted: false,
-        is_tls: true,
-    };
 
     fn parts(lines: &[(&'static str, &'static str)]) -> request::Parts {
         let mut request = Request::new(());
@@ -265,11 +266,21 @@ mod tests {
         request.into_parts().0
     }
 
-    /// What is left of some fields: their values, joined as the fields stand, or nothing.
-    fn passed(lines: &[(&'static str, &'static str)], sender: &Sender, name: &str) -> String {
+    /// What a stranger's request has in some field when it is passed on: every line, or nothing.
+    fn passed(lines: &[(&'static str, &'static str)], name: &str) -> String {
+        let stranger = Sender::new([203, 0, 113, 7].into(), true);
+        passed_from(&stranger, false, lines, name)
+    }
+
+    fn passed_from(
+        sender: &Sender,
+        is_trusted: bool,
+        lines: &[(&'static str, &'static str)],
+        name: &str,
+    ) -> String {
         let mut parts = parts(lines);
         let to = upgrade(&parts.headers);
-        pass_on_request(&mut parts, sender, to);
+        pass_on_request(&mut parts, sender, is_trusted, to);
         let values = parts.headers.get_all(name).iter();
         values.map(|it| it.to_str().expect("text")).collect::<Vec<_>>().join(" | ")
     }
@@ -304,7 +315,7 @@ mod tests {
             ("expect", ""),
             ("x-forwarded-for", "203.0.113.7"),
         ] {
-            assert_eq!(passed(&lines, &STRANGER, name), left, "{name}");
+            assert_eq!(passed(&lines, name), left, "{name}");
         }
     }
 
@@ -318,8 +329,7 @@ mod tests {
             ("forwarded", "for=192.0.2.1"),
             ("via", "1.1 other"),
         ];
-        let peer = "2001:db8::1".parse().expect("an address");
-        let proxy = Sender { peer, is_trusted: true, is_tls: false };
+        let proxy = Sender::new("2001:db8::1".parse().expect("an address"), false);
         for (name, of_stranger, of_proxy) in [
             ("x-forwarded-for", "203.0.113.7", "192.0.2.1, 2001:db8::1"),
             ("x-forwarded-proto", "https", "ftp"),
@@ -331,20 +341,20 @@ mod tests {
             ),
             ("via", "1.1 other, 1.1 tollgate", "1.1 other, 1.1 tollgate"),
         ] {
-            assert_eq!(passed(&lines, &STRANGER, name), of_stranger, "{name}");
-            assert_eq!(passed(&lines, &proxy, name), of_proxy, "{name}");
+            assert_eq!(passed(&lines, name), of_stranger, "{name}");
+            assert_eq!(passed_from(&proxy, true, &lines, name), of_proxy, "{name}");
         }
     }
 
     #[test]
     fn a_connection_that_is_to_become_something_else_still_says_so() {
         let lines = [("connection", "keep-alive, Upgrade"), ("upgrade", "websocket")];
-        assert_eq!(passed(&lines, &STRANGER, "connection"), "upgrade");
-        assert_eq!(passed(&lines, &STRANGER, "upgrade"), "websocket");
+        assert_eq!(passed(&lines, "connection"), "upgrade");
+        assert_eq!(passed(&lines, "upgrade"), "websocket");
         for hidden in ["h2c", "H2C", "HTTP/2.0", "TLS/1.2", "websocket, h2c"] {
             let lines = [("connection", "upgrade, http2-settings"), ("upgrade", hidden)];
-            assert_eq!(passed(&lines, &STRANGER, "upgrade"), "", "{hidden}");
-            assert_eq!(passed(&lines, &STRANGER, "connection"), "", "{hidden}");
+            assert_eq!(passed(&lines, "upgrade"), "", "{hidden}");
+            assert_eq!(passed(&lines, "connection"), "", "{hidden}");
         }
     }
 
@@ -356,9 +366,9 @@ mod tests {
             ("ratelimit", "\"api\";r=1000"),
             ("x-ratelimit-remaining", "1000"),
         ];
-        assert_eq!(passed(&lines, &STRANGER, "cookie"), "a=1; b=2");
-        assert_eq!(passed(&lines, &STRANGER, "ratelimit"), "");
-        assert_eq!(passed(&lines, &STRANGER, "x-ratelimit-remaining"), "");
+        assert_eq!(passed(&lines, "cookie"), "a=1; b=2");
+        assert_eq!(passed(&lines, "ratelimit"), "");
+        assert_eq!(passed(&lines, "x-ratelimit-remaining"), "");
     }
 
     #[test]

@@ -1,7 +1,6 @@
 //! From a request that was let through to the response of a server.
 
 use std::convert::Infallible;
-use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
@@ -40,7 +39,7 @@ pub(super) struct Link {
     pub(super) visitor: Visitor,
     /// Names the connection, in the ids of its requests.
     pub(super) id: u64,
-    is_tls: bool,
+    sender: Sender,
     /// What the connection becomes when it is no longer HTTP.
     tunnel: Mutex<Option<Tunnel>>,
 }
@@ -70,7 +69,8 @@ impl Service<Request<Received>> for Proxy {
 struct Plan {
     /// The servers to try, in this order.
     line: SmallVec<[Arc<Upstream>; ATTEMPTS_MAX]>,
-    sender: Sender,
+    /// Whether the sender may say for whom it asks.
+    is_trusted: bool,
     patience: Patience,
 }
 
@@ -93,9 +93,9 @@ impl Patience {
 
 impl Link {
     pub(super) fn new(visitor: Visitor) -> Self {
-        let is_tls = visitor.entrance.tls().is_some();
+        let sender = Sender::new(visitor.peer.ip(), visitor.entrance.tls().is_some());
         let id = visitor.gate.number();
-        Self { visitor, id, is_tls, tunnel: Mutex::default() }
+        Self { visitor, id, sender, tunnel: Mutex::default() }
     }
 
     /// What the connection has become, now that it is no longer HTTP.
@@ -110,16 +110,29 @@ impl Link {
         };
         // HTTP/2 has no such thing, and HTTP/1.0 does not know of it.
         let to = fields::upgrade(&parts.headers).filter(|_| parts.version == Version::HTTP_11);
-        let Some((to, client)) = to.zip(parts.extensions.remove::<OnUpgrade>()) else {
-            fields::pass_on_request(&mut parts, &plan.sender, None);
-            let request = Request::from_parts(parts, Sending::from(body));
-            return match self.send(&plan, request, Purpose::Requests).await {
-                Ok((response, loan, progress)) => finish(response, loan, progress),
-                Err(refused) => refused,
-            };
-        };
+        if let Some((to, client)) = to.zip(parts.extensions.remove::<OnUpgrade>()) {
+            let request = Request::from_parts(parts, body);
+            // In a box of its own, as everything that most requests need no room for.
+            return Box::pin(self.upgrade(plan, request, to, client)).await;
+        }
+        fields::pass_on_request(&mut parts, &self.sender, plan.is_trusted, None);
+        let mut slot = Some(Request::from_parts(parts, Sending::from(body)));
+        match self.send(&plan, &mut slot, Purpose::Requests).await {
+            Ok((response, loan, progress)) => finish(response, loan, progress),
+            Err(trouble) => trouble.answer(),
+        }
+    }
+
+    /// Passes on a request after which the connection is to be something else.
+    async fn upgrade(
+        &self,
+        plan: Plan,
+        request: Request<Received>,
+        to: HeaderValue,
+        client: OnUpgrade,
+    ) -> Response<Coming> {
+        let (mut parts, body) = request.into_parts();
         let socket = if websocket::is_websocket(&parts.headers) {
-            websocket::prepare(&mut parts.headers);
             let Visitor { gate, peer, .. } = &self.visitor;
             match Socket::open(gate, &gate.slots, &parts, peer.ip()).await {
                 Ok(socket) => Some((socket, plan.patience.idle)),
@@ -128,9 +141,10 @@ impl Link {
         } else {
             None
         };
-        fields::pass_on_request(&mut parts, &plan.sender, Some(to));
-        let request = Request::from_parts(parts, Sending::from(body));
-        match self.send(&plan, request, Purpose::Upgrade).await {
+        websocket::prepare(&mut parts.headers);
+        fields::pass_on_request(&mut parts, &self.sender, plan.is_trusted, Some(to));
+        let mut slot = Some(Request::from_parts(parts, Sending::from(body)));
+        match self.send(&plan, &mut slot, Purpose::Upgrade).await {
             Ok((response, loan, progress)) => {
                 let has_agreed = response.status() == StatusCode::SWITCHING_PROTOCOLS
                     && websocket::is_websocket(response.headers()) == socket.is_some();
@@ -139,7 +153,7 @@ impl Link {
                 }
                 self.become_tunnel(response, loan, client, socket)
             }
-            Err(refused) => refused,
+            Err(trouble) => trouble.answer(),
         }
     }
 
@@ -155,12 +169,11 @@ impl Link {
         let path = path::resolve(parts.uri.path(), &settings.paths).ok()?;
         let route = policy.route(host.unwrap_or_default(), &path)?;
         let line = gate.targets.line(route).into_iter().map(|target| pool.upstream(target));
-        let peer: IpAddr = peer.ip().to_canonical();
+        let peer = peer.ip().to_canonical();
         let trusted = &settings.client_ip.trusted_proxies;
-        let is_trusted = trusted.iter().any(|range| range.contains(peer));
         Some(Plan {
             line: line.collect(),
-            sender: Sender { peer, is_trusted, is_tls: self.is_tls },
+            is_trusted: trusted.iter().any(|range| range.contains(peer)),
             patience: Patience::new(&settings.gateway),
         })
     }
@@ -169,40 +182,26 @@ impl Link {
     async fn send(
         &self,
         plan: &Plan,
-        request: Request<Sending>,
+        slot: &mut Option<Request<Sending>>,
         purpose: Purpose,
-    ) -> Result<Answered, Response<Coming>> {
-        let mut request = request;
+    ) -> Result<Answered, Trouble> {
         let mut trouble = None;
         for upstream in &plan.line {
-            let failed = match self.send_to(upstream, request, purpose, plan.patience).await {
+            match self.send_to(upstream, slot, purpose, plan.patience).await {
                 Ok(answered) => return Ok(answered),
-                Err(failed) => failed,
-            };
-            trouble = Some(failed.why);
-            match failed.request {
-                Some(again) => request = again,
-                None => break,
+                Err(failed) => trouble = Some(failed.why),
+            }
+            if slot.is_none() {
+                break;
             }
         }
-        Err(match trouble {
-            Some(Trouble::Late) => {
-                refusal(StatusCode::GATEWAY_TIMEOUT, "the server behind this one does not answer")
-            }
-            Some(Trouble::Unfinished) => {
-                refusal(StatusCode::BAD_REQUEST, "the body of the request is not whole")
-            }
-            Some(Trouble::Unreachable(error)) if is_exhausted(&error) => {
-                refusal(StatusCode::SERVICE_UNAVAILABLE, "there are too many connections")
-            }
-            _ => refusal(StatusCode::BAD_GATEWAY, "the server behind this one is not to be had"),
-        })
+        Err(trouble.expect("a route has a server"))
     }
 
     async fn send_to(
         &self,
         upstream: &Arc<Upstream>,
-        mut request: Request<Sending>,
+        slot: &mut Option<Request<Sending>>,
         purpose: Purpose,
         patience: Patience,
     ) -> Result<Answered, Failed> {
@@ -210,14 +209,13 @@ impl Link {
         while purpose == Purpose::Requests
             && let Some(loan) = upstream.used().await
         {
-            match exchange(loan, request, upstream, patience.head).await {
+            match exchange(loan, slot, upstream, patience.head).await {
                 Ok(answered) => {
                     targets.worked(&upstream.target);
                     return Ok(answered);
                 }
                 // It was closed while it was kept, which says nothing about the server.
-                Err(Failed { request: Some(again), why: Trouble::Broken(_), is_unsent }) => {
-                    request = again;
+                Err(Failed { why: Trouble::Broken(_), is_unsent }) if slot.is_some() => {
                     if !is_unsent {
                         // Perhaps not before this request came; then others would share its fate.
                         break;
@@ -229,21 +227,26 @@ impl Link {
                 }
             }
         }
-        let tls: Option<Arc<ClientConfig>> = self.visitor.gate.upstream_tls.load_full();
-        let dialled = dial(&upstream.target, purpose, &tls, patience.connect).await;
-        let exchanged = match dialled {
-            Ok(dialled) => {
-                let loan = upstream.fresh(dialled);
-                exchange(loan, request, upstream, patience.head).await
-            }
-            Err(error) => {
-                let why = Trouble::Unreachable(error);
-                Err(Failed { request: Some(request), is_unsent: true, why })
-            }
+        Box::pin(self.send_fresh(upstream, slot, purpose, patience)).await
+    }
+
+    /// Sends a request over a new connection.
+    async fn send_fresh(
+        &self,
+        upstream: &Arc<Upstream>,
+        slot: &mut Option<Request<Sending>>,
+        purpose: Purpose,
+        patience: Patience,
+    ) -> Result<Answered, Failed> {
+        let gate = &self.visitor.gate;
+        let tls: Option<Arc<ClientConfig>> = gate.upstream_tls.load_full();
+        let exchanged = match dial(&upstream.target, purpose, &tls, patience.connect).await {
+            Ok(dialled) => exchange(upstream.fresh(dialled), slot, upstream, patience.head).await,
+            Err(error) => Err(Failed { is_unsent: true, why: Trouble::Unreachable(error) }),
         };
         match &exchanged {
-            Ok(_) => targets.worked(&upstream.target),
-            Err(failed) => failed.tell(targets, &upstream.target),
+            Ok(_) => gate.targets.worked(&upstream.target),
+            Err(failed) => failed.tell(&gate.targets, &upstream.target),
         }
         exchanged
     }
@@ -266,6 +269,26 @@ impl Link {
             fields::ask_to_upgrade(response.headers_mut(), to);
         }
         response.map(|_| Coming::Own(Bytes::new()))
+    }
+}
+
+impl Trouble {
+    /// What the client is told.
+    fn answer(&self) -> Response<Coming> {
+        match self {
+            Self::Late => {
+                refusal(StatusCode::GATEWAY_TIMEOUT, "the server behind this one does not answer")
+            }
+            Self::Unfinished => {
+                refusal(StatusCode::BAD_REQUEST, "the body of the request is not whole")
+            }
+            Self::Unreachable(error) if is_exhausted(error) => {
+                refusal(StatusCode::SERVICE_UNAVAILABLE, "there are too many connections")
+            }
+            Self::Unreachable(_) | Self::Broken(_) => {
+                refusal(StatusCode::BAD_GATEWAY, "the server behind this one is not to be had")
+            }
+        }
     }
 }
 

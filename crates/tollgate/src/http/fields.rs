@@ -297,6 +297,7 @@ impl Fields {
 
     fn insert_into(self, headers: &mut HeaderMap) {
         let text = Bytes::from(self.text);
+        headers.reserve(self.ends.len());
         for (name, range) in self.ends {
             let value = HeaderValue::from_maybe_shared(text.slice(range));
             headers.insert(name, value.expect("only printable ASCII was written"));

@@ -41,35 +41,46 @@ const PAIRS: [u8; 200] = {
 
 /// Writes a JSON string.
 pub(super) fn json_string(out: &mut Vec<u8>, text: &str) {
-    out.push(b'"');
-    for byte in text.bytes() {
-        match byte {
-            b'"' | b'\\' => out.extend_from_slice(&[b'\\', byte]),
-            // Escaped so that no browser takes a body for a page.
-            0..=0x1F | b'<' | b'>' | 0x7F => {
-                out.extend_from_slice(b"\\u00");
-                out.extend_from_slice(&hexadecimal(byte));
-            }
-            _ => out.push(byte),
+    // What is escaped beyond need is so that no browser takes a body for a page.
+    let is_odd = |byte: u8| matches!(byte, 0..=0x1F | b'"' | b'\\' | b'<' | b'>' | 0x7F);
+    quoted(out, text, is_odd, |out, byte| match byte {
+        b'"' | b'\\' => out.extend_from_slice(&[b'\\', byte]),
+        _ => {
+            out.extend_from_slice(b"\\u00");
+            out.extend_from_slice(&hexadecimal(byte));
         }
-    }
-    out.push(b'"');
+    });
 }
 
 /// Writes a string of a structured field. These hold printable ASCII only; what is not is written
 /// as in a URL, so that two names stay two.
 pub(super) fn field_string(out: &mut Vec<u8>, text: &str) {
-    out.push(b'"');
-    for byte in text.bytes() {
-        match byte {
-            b'"' | b'\\' => out.extend_from_slice(&[b'\\', byte]),
-            b' '..=b'~' => out.push(byte),
-            _ => {
-                out.push(b'%');
-                out.extend_from_slice(&hexadecimal(byte));
-            }
+    let is_odd = |byte: u8| !matches!(byte, b' '..=b'~') || matches!(byte, b'"' | b'\\');
+    quoted(out, text, is_odd, |out, byte| match byte {
+        b'"' | b'\\' => out.extend_from_slice(&[b'\\', byte]),
+        _ => {
+            out.push(b'%');
+            out.extend_from_slice(&hexadecimal(byte));
         }
+    });
+}
+
+/// Writes a text in quotes, whose odd bytes `escape` writes. Most texts have none, and are copied as
+/// they are.
+fn quoted(
+    out: &mut Vec<u8>,
+    text: &str,
+    is_odd: impl Fn(u8) -> bool,
+    escape: impl Fn(&mut Vec<u8>, u8),
+) {
+    out.push(b'"');
+    let mut rest = text.as_bytes();
+    while let Some(at) = rest.iter().position(|byte| is_odd(*byte)) {
+        out.extend_from_slice(&rest[..at]);
+        escape(out, rest[at]);
+        rest = &rest[at + 1..];
     }
+    out.extend_from_slice(rest);
     out.push(b'"');
 }
 
