@@ -34,5 +34,8 @@ pub const WAITING_MAX: usize = 10_000;
 /// spread over the other half of the day: who has come to ask wants an answer.
 pub const SPREAD_MAX: Duration = Duration::from_secs(1);
 
-/// Requests that may be under way after a refusal before nobody counts them any more.
-pub(crate) const CAREFUL_MAX: u32 = 64;
+/// Requests under way up to which their number grows fast after a first refusal.
+pub(crate) const CARE_FAST_MAX: u32 = 64;
+
+/// How long after a wall or a refusal the number of requests under way is watched, at least.
+pub(crate) const CARE_LASTS: Duration = Duration::from_secs(10);

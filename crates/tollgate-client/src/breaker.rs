@@ -247,6 +247,13 @@ impl Circuit {
         Ok(Permit { circuit: self.clone(), ticket: Some(ticket), began: now })
     }
 
+    /// Whether a call would be let through, as far as can be told without making it.
+    pub fn check(&self) -> Result<(), Open> {
+        let refusal = self.shared.machine().refusal(clock::now());
+        refusal
+            .map_or(Ok(()), |retry_after| Err(Open { key: self.shared.key.clone(), retry_after }))
+    }
+
     /// How it is.
     pub fn state(&self) -> State {
         self.shared.machine().state(clock::now())

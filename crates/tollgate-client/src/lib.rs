@@ -7,6 +7,8 @@
 //! - [`Retry`] tries again what failed, as seldom as it takes, with [`Backoff`] between.
 //! - [`Breaker`] leaves alone what does not work.
 //! - [`Throttle`] slows down before the wall.
+//! - [`Rules`] are all of these together, to be put around a tower service (`ClientLayer`, with the
+//!   feature `tower`) or around reqwest (`ClientMiddleware`, with the feature `reqwest`).
 
 mod backoff;
 pub mod bounds;
@@ -15,12 +17,24 @@ mod budget;
 mod clock;
 mod events;
 mod keyed;
+#[cfg(feature = "tower")]
+mod layer;
 mod random;
+#[cfg(feature = "reqwest")]
+mod reqwest;
 mod retry;
+#[cfg(any(feature = "reqwest", feature = "tower"))]
+mod rules;
 mod throttle;
 
+#[cfg(feature = "reqwest")]
+pub use crate::reqwest::ClientMiddleware;
 pub use backoff::Backoff;
 pub use breaker::{Breaker, CallError, Change, Circuit, Open, Permit, Reason, State};
 pub use budget::{Allowance, Budget, Unit};
+#[cfg(feature = "tower")]
+pub use layer::{ClientLayer, ClientService, SendError};
 pub use retry::{Attempt, Retry};
+#[cfg(any(feature = "reqwest", feature = "tower"))]
+pub use rules::{Call, Repeatable, Rules};
 pub use throttle::{Lane, Pass, Throttle, Throttled};

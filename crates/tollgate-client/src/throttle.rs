@@ -213,7 +213,9 @@ pub struct Pass {
 impl Pass {
     /// The request was answered, and this is what the response says.
     pub fn answered(self, budget: &Budget) {
-        self.lane.shared.known().pace.answered(budget, clock::now());
+        let shared = &self.lane.shared;
+        let others_wait = shared.waiting.load(Ordering::Relaxed) > 0;
+        shared.known().pace.answered(budget, others_wait, clock::now());
     }
 
     /// The request was refused (429, or 503): everybody stays away as long as the response says, and

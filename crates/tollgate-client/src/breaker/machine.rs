@@ -80,6 +80,15 @@ impl Machine {
         }
     }
 
+    /// If nobody gets a ticket, how long until somebody may.
+    pub(super) fn refusal(&self, now: Instant) -> Option<Option<Duration>> {
+        match self.phase {
+            Phase::Open { until } if now < until => Some(Some(until - now)),
+            Phase::Forced => Some(None),
+            _ => None,
+        }
+    }
+
     pub(super) fn enter(&mut self, now: Instant) -> (Entrance, Option<Turn>) {
         let open_for = self.settings.open_for;
         let turn = match self.phase {

@@ -4,16 +4,15 @@
 //! spread over the time until there is more, so that the last request goes out when the first would be
 //! free again; and when nothing is left, nobody goes until then.
 //!
-//! After a wall nobody knows how much there is. Then, and after every refusal, requests go one by one;
-//! each that goes well lets one more be under way, so that those who waited do not all run into the same
-//! wall again. A further refusal halves that.
+//! After a wall nobody knows how much there is. Then, and after every refusal, requests go one by one, and
+//! by more the more go well, so that those who waited do not all run into the same wall again: [`Care`].
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::When;
-use crate::bounds::{ALLOWANCES_MAX, CAREFUL_MAX, SPREAD_MAX};
+use crate::bounds::{ALLOWANCES_MAX, CARE_FAST_MAX, CARE_LASTS, SPREAD_MAX};
 use crate::budget::{Allowance, Budget, Unit};
 
 #[derive(Debug, Default)]
@@ -21,9 +20,19 @@ pub(super) struct Pace {
     closed_until: Option<Instant>,
     known: Vec<Known>,
     under_way: u32,
-    /// How many may be under way; any number, if nothing is wrong.
-    under_way_max: Option<u32>,
+    care: Option<Care>,
     last_sent: Option<Instant>,
+}
+
+/// How many may be under way, as TCP finds out how much a network takes: each that goes well lets one
+/// more go, up to where it went wrong before; from there on it takes a whole round of them. A refusal
+/// halves it. It ends a while after the last refusal, when nobody waits for more.
+#[derive(Clone, Copy, Debug)]
+struct Care {
+    since: Instant,
+    most: u32,
+    went_wrong_at: u32,
+    went_well: u32,
 }
 
 /// What is known of an allowance.
@@ -43,7 +52,7 @@ impl Pace {
         if closed_until > now {
             return When::Then(closed_until);
         }
-        if self.under_way_max.is_some_and(|most| self.under_way >= most) {
+        if self.care.is_some_and(|care| self.under_way >= care.most) {
             return When::Later;
         }
         let since = self.last_sent.unwrap_or(now);
@@ -68,19 +77,18 @@ impl Pace {
         self.under_way -= 1;
     }
 
-    pub(super) fn answered(&mut self, budget: &Budget, now: Instant) {
+    /// A request was answered while others wait, or nobody does.
+    pub(super) fn answered(&mut self, budget: &Budget, others_wait: bool, now: Instant) {
         self.learn(budget, now);
-        self.under_way_max = match self.under_way_max {
-            Some(most) if most < CAREFUL_MAX => Some(most + 1),
-            _ => None,
-        };
+        self.care = self.care.filter(|care| others_wait || !care.is_over(now));
+        self.care = self.care.map(Care::after_success);
     }
 
     pub(super) fn refused(&mut self, budget: &Budget, now: Instant) {
         self.learn(budget, now);
         // Those who went together and are refused together were one mistake.
         if self.closed_until.is_none_or(|until| until <= now) {
-            self.under_way_max = Some(self.under_way_max.map_or(1, |most| (most / 2).max(1)));
+            self.care = Some(self.care.map_or(Care::new(now), |care| care.after_refusal(now)));
         }
         let until = now + budget.wait().unwrap_or_default();
         self.closed_until = self.closed_until.max(Some(until));
@@ -90,7 +98,10 @@ impl Pace {
     pub(super) fn is_fresh(&mut self, now: Instant) -> bool {
         self.forget(now);
         let is_open = self.closed_until.is_none_or(|until| until <= now);
-        is_open && self.known.is_empty() && self.under_way == 0 && self.under_way_max.is_none()
+        is_open
+            && self.known.is_empty()
+            && self.under_way == 0
+            && self.care.is_none_or(|care| care.is_over(now))
     }
 
     fn learn(&mut self, budget: &Budget, now: Instant) {
@@ -133,9 +144,33 @@ impl Pace {
             // At the rate that was told it can go on until there is news, or until all is back.
             was_used_up && known.rate().is_some() && now < known.whole_at()
         });
-        if hit_the_wall && self.under_way_max.is_none() {
-            self.under_way_max = Some(1);
+        if hit_the_wall {
+            self.care = self.care.or(Some(Care::new(now)));
         }
+    }
+}
+
+impl Care {
+    fn new(now: Instant) -> Self {
+        Self { since: now, most: 1, went_wrong_at: CARE_FAST_MAX, went_well: 0 }
+    }
+
+    fn is_over(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.since) >= CARE_LASTS
+    }
+
+    fn after_success(self) -> Self {
+        let went_well = self.went_well + 1;
+        if self.most < self.went_wrong_at || went_well >= self.most {
+            Self { most: self.most.saturating_add(1), went_well: 0, ..self }
+        } else {
+            Self { went_well, ..self }
+        }
+    }
+
+    fn after_refusal(self, now: Instant) -> Self {
+        let half = (self.most / 2).max(1);
+        Self { since: now, most: half, went_wrong_at: half, went_well: 0 }
     }
 }
 

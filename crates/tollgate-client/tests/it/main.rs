@@ -2,6 +2,12 @@
 
 mod breaker;
 mod budget;
+#[cfg(feature = "tower")]
+mod layer;
+#[cfg(feature = "reqwest")]
+mod reqwest;
 mod retry;
+#[cfg(feature = "tower")]
+mod storm;
 mod support;
 mod throttle;

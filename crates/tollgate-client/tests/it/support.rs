@@ -1,5 +1,8 @@
 //! What several tests need.
 
+#[cfg(feature = "tower")]
+pub(crate) mod server;
+
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue};

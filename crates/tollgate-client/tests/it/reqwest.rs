@@ -1,0 +1,108 @@
+//! The rules around reqwest, with a middleware in the place of the network.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use http::Extensions;
+use reqwest::{Body, Client, Request, Response};
+use reqwest_middleware::{ClientBuilder, ClientWithMiddleware, Middleware, Next, Result};
+use tollgate_client::{ClientMiddleware, Open, Repeatable, Rules};
+
+use crate::support::{fields, now};
+
+/// Answers with these, and then with 200; writes down every body.
+#[derive(Clone)]
+struct Network {
+    answers: Arc<Mutex<Vec<(u16, &'static str)>>>,
+    bodies: Arc<Mutex<Vec<Option<Vec<u8>>>>>,
+}
+
+impl Network {
+    fn bodies(&self) -> Vec<Option<Vec<u8>>> {
+        self.bodies.lock().expect("nobody panics with it").clone()
+    }
+
+    fn answer(&self, request: &Request) -> Response {
+        let body = request.body().and_then(Body::as_bytes).map(<[u8]>::to_vec);
+        self.bodies.lock().expect("nobody panics with it").push(body);
+        let answer = self.answers.lock().expect("nobody panics with it").pop();
+        let (status, lines) = answer.unwrap_or((200, ""));
+        let mut response = http::Response::new("");
+        *response.status_mut() = status.try_into().expect("a status");
+        *response.headers_mut() = fields(lines);
+        response.into()
+    }
+}
+
+impl Middleware for Network {
+    fn handle<'a, 'b, 'c, 'f>(
+        &'a self,
+        request: Request,
+        _: &'b mut Extensions,
+        _: Next<'c>,
+    ) -> Pin<Box<dyn Future<Output = Result<Response>> + Send + 'f>>
+    where
+        'a: 'f,
+        'b: 'f,
+        'c: 'f,
+        Self: 'f,
+    {
+        Box::pin(async move { Ok(self.answer(&request)) })
+    }
+}
+
+fn client(answers: &[(u16, &'static str)]) -> (ClientWithMiddleware, Network) {
+    let answers = answers.iter().rev().copied().collect();
+    let network = Network { answers: Arc::new(Mutex::new(answers)), bodies: Arc::default() };
+    let client = ClientBuilder::new(Client::new())
+        .with(ClientMiddleware::new(Rules::new()))
+        .with(network.clone())
+        .build();
+    (client, network)
+}
+
+const URL: &str = "http://user:secret@api.example.com:8080/things";
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_request_is_made_again_when_it_was_told_to() {
+    let (client, network) = client(&[(429, "Retry-After: 7"), (503, "")]);
+    let start = now();
+    let response = client.put(URL).body("a body").send().await.unwrap();
+    assert_eq!(response.status(), 200);
+    assert_eq!(network.bodies(), vec![Some(b"a body".to_vec()); 3]);
+    assert!(now() - start >= Duration::from_secs(7));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_not_safe_is_not_made_again() {
+    let (client, network) = client(&[(429, "Retry-After: 7"), (429, "Retry-After: 7")]);
+    assert_eq!(client.post(URL).body("x").send().await.unwrap().status(), 429);
+    assert_eq!(network.bodies().len(), 1);
+    let again = client.post(URL).body("x").with_extension(Repeatable).send().await;
+    assert_eq!(again.unwrap().status(), 200);
+    assert_eq!(network.bodies().len(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_that_fails_is_left_alone_and_its_secrets_are_not_told() {
+    let (client, network) = client(&[(500, ""); 9]);
+    for _ in 0..5 {
+        assert_eq!(client.get(URL).send().await.unwrap().status(), 500);
+    }
+    let reqwest_middleware::Error::Middleware(error) = client.get(URL).send().await.unwrap_err()
+    else {
+        panic!("the circuit is open");
+    };
+    assert_eq!(&*error.downcast::<Open>().unwrap().key, "api.example.com:8080");
+    assert_eq!(network.bodies().len(), 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_cannot_be_sent_is_not_tried_again() {
+    let client =
+        ClientBuilder::new(Client::new()).with(ClientMiddleware::new(Rules::new())).build();
+    let start = now();
+    client.get("ftp://api.example.com/").send().await.unwrap_err();
+    assert_eq!(now(), start);
+}
