@@ -48,6 +48,7 @@ use crate::bounds::HEAD_BYTES_MAX;
 use crate::connection::Visitor;
 use crate::moment::moment;
 use crate::prefixed::Prefixed;
+use crate::seldom::Seldom;
 use activity::{Activity, Cut, UnderWay, Watch, Watched, duration};
 use body::Coming;
 use bounds::{CONNECTION_WINDOW, SEND_BUFFER_MAX, STREAM_WINDOW, STREAMS_MAX};
@@ -129,36 +130,49 @@ where
     let mut connection = pin!(connection);
     let mut drain = visitor.gate.stages.watch();
     let mut is_ending = false;
-    let mut tick = pin!(pause(watch.pause()));
     let peer = visitor.peer;
     loop {
-        tokio::select! {
+        let tick = watch.pause();
+        let disturbed = Seldom::new(async {
+            tokio::select! {
+                () = drain.started(), if !is_ending => Disturbed::Drained,
+                () = pause(tick) => Disturbed::Ticked,
+            }
+        });
+        let disturbed = tokio::select! {
+            biased;
             ended = connection.as_mut() => {
                 if let Err(error) = ended {
                     tracing::debug!(%peer, %error, "a connection ended badly");
                 }
                 return;
             }
-            () = drain.started(), if !is_ending => {
-                is_ending = true;
-                wind_up(connection.as_mut());
-            }
-            () = tick.as_mut() => {
-                match watch.look() {
-                    None => {}
-                    Some(Cut::Idle) if !is_ending => {
-                        is_ending = true;
-                        wind_up(connection.as_mut());
-                    }
-                    Some(cut) => {
-                        tracing::debug!(%peer, ?cut, "a connection was cut");
-                        return;
-                    }
-                }
-                tick.set(pause(watch.pause()));
-            }
+            disturbed = disturbed => disturbed,
+        };
+        let cut = match disturbed {
+            Disturbed::Drained => None,
+            Disturbed::Ticked => match watch.look() {
+                None => continue,
+                cut => cut,
+            },
+        };
+        if let Some(cut) = cut
+            && (is_ending || cut == Cut::SlowHead)
+        {
+            tracing::debug!(%peer, ?cut, "a connection was cut");
+            return;
         }
+        is_ending = true;
+        wind_up(connection.as_mut());
     }
+}
+
+/// What may happen to a connection beside what is said on it.
+enum Disturbed {
+    /// The process is to end.
+    Drained,
+    /// It is time to look whether anything has happened.
+    Ticked,
 }
 
 /// Returns so much later; never, if that is not said.

@@ -34,6 +34,7 @@ use tollgate::Asked;
 use crate::connection::Visitor;
 use crate::door::Entrance;
 use crate::gate::Gate;
+use crate::seldom::Seldom;
 use arriving::Arriving;
 use body::Body;
 use bounds::{
@@ -72,8 +73,9 @@ where
     });
     let mut connection = pin!(http2_server().serve_connection(TokioIo::new(stream), service));
     let ended = tokio::select! {
+        biased;
         ended = connection.as_mut() => ended,
-        () = drain.started() => {
+        () = Seldom::new(drain.started()) => {
             connection.as_mut().graceful_shutdown();
             connection.await
         }

@@ -19,6 +19,7 @@ use crate::bounds::{ANSWER_MAX, BODIES_MAX, BODY_BYTES_MAX, BODY_MAX, HEAD_BYTES
 use crate::connection::Visitor;
 use crate::gate::Gate;
 use crate::impatient::Impatient;
+use crate::seldom::Seldom;
 
 pub(crate) type Answer = Response<Full<Bytes>>;
 
@@ -53,21 +54,25 @@ where
         .half_close(true)
         .serve_connection(TokioIo::new(Impatient::new(stream, ANSWER_MAX)), service);
     let mut connection = pin!(connection);
-    let mut idle = pin!(sleep(HEAD_MAX));
     let ended = loop {
-        tokio::select! {
-            ended = connection.as_mut() => break ended,
-            () = drain.started(), if !is_draining => {
-                is_draining = true;
-                connection.as_mut().graceful_shutdown();
+        // One timer for the life of a connection, rather than one for each request.
+        let disturbed = Seldom::new(async {
+            tokio::select! {
+                () = drain.started(), if !is_draining => true,
+                () = sleep(HEAD_MAX) => false,
             }
-            // One timer for the life of a connection, rather than one for each request.
-            () = idle.as_mut() => {
-                if !has_asked.swap(false, Ordering::Relaxed) {
+        });
+        tokio::select! {
+            biased;
+            ended = connection.as_mut() => break ended,
+            has_drained = disturbed => {
+                if has_drained {
+                    is_draining = true;
+                    connection.as_mut().graceful_shutdown();
+                } else if !has_asked.swap(false, Ordering::Relaxed) {
                     tracing::debug!(peer = %visitor.peer, "no request came in time");
                     return;
                 }
-                idle.set(sleep(HEAD_MAX));
             }
         }
     };

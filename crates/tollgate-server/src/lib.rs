@@ -36,6 +36,7 @@ mod prefixed;
 mod reload;
 mod reservations;
 mod resp;
+mod seldom;
 mod server;
 mod stage;
 mod tickets;

@@ -11,6 +11,7 @@ use ::http::header::{COOKIE, HeaderMap};
 use smallvec::SmallVec;
 
 use super::query;
+use super::text::number;
 
 /// A request, as far as limits can ask about it.
 #[derive(Clone, Copy, Debug)]
@@ -96,9 +97,7 @@ impl<'r> Sent<'r> {
             "method" => Some(self.method(room)),
             "path" => Some(Found::Sent(self.path.as_bytes())),
             "host" => self.host.map(|host| one_host(host, room)).transpose()?,
-            "client_ip" => Some(Found::written(room, |room| {
-                write!(room, "{}", self.client_ip.to_canonical()).expect("a Vec takes everything");
-            })),
+            "client_ip" => Some(Found::written(room, |room| address(room, self.client_ip))),
             _ => None,
         })
     }
@@ -134,6 +133,21 @@ impl<'r> Sent<'r> {
         });
         let value = only(values, || BadRequest::repeated("cookie", name))?;
         Ok(value.map(|value| Found::Sent(value.trim_ascii_end())))
+    }
+}
+
+fn address(room: &mut Vec<u8>, address: IpAddr) {
+    match address.to_canonical() {
+        // Four numbers are written in a tenth of the time that it takes to have them formatted.
+        IpAddr::V4(address) => {
+            let [first, rest @ ..] = address.octets();
+            number(room, first.into());
+            for octet in rest {
+                room.push(b'.');
+                number(room, octet.into());
+            }
+        }
+        IpAddr::V6(address) => write!(room, "{address}").expect("a Vec takes everything"),
     }
 }
 
