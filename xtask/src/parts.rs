@@ -86,6 +86,12 @@ pub(crate) const FOR_TESTS: &[Part] = &[
         package: "curl",
         why: "the first minute of the README is tried with it",
     },
+    Part {
+        command: "promtool",
+        trial: &[],
+        package: "prometheus",
+        why: "it checks what the server tells Prometheus",
+    },
     PYTHON,
     Part { command: "node", trial: &[], package: "nodejs", why: "it runs node-redis" },
     Part { command: "npm", trial: &[], package: "npm", why: "node-redis is installed with it" },

@@ -37,7 +37,8 @@ use wildcards::Wildcards;
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Descriptors {
-    domains: WordMap<Box<str>, Level>,
+    /// By name, each with its number.
+    domains: WordMap<Box<str>, (usize, Level)>,
     rules: Vec<DescriptorRule>,
     limits: Vec<Limit>,
     warnings: Vec<Warning>,
@@ -52,7 +53,16 @@ impl Descriptors {
 
     /// The descriptors of a domain.
     pub fn domain(&self, name: &str) -> Option<Domain<'_>> {
-        self.domains.get(name).map(|level| Domain { level, rules: &self.rules })
+        let (number, level) = self.domains.get(name)?;
+        Some(Domain { number: *number, level, rules: &self.rules })
+    }
+
+    /// The names of all domains, in the order of their numbers.
+    pub fn domains(&self) -> Vec<&str> {
+        let mut names: Vec<(usize, &str)> =
+            self.domains.iter().map(|(name, (number, _))| (*number, &**name)).collect();
+        names.sort_unstable();
+        names.into_iter().map(|(_, name)| name).collect()
     }
 
     /// Every limit of the files, each once; a [`DescriptorLimit`] names one by its index.
@@ -69,11 +79,17 @@ impl Descriptors {
 /// The descriptors of one domain.
 #[derive(Clone, Copy, Debug)]
 pub struct Domain<'d> {
+    number: usize,
     level: &'d Level,
     rules: &'d [DescriptorRule],
 }
 
 impl<'d> Domain<'d> {
+    /// Which of [`Descriptors::domains`] it is.
+    pub fn number(&self) -> usize {
+        self.number
+    }
+
     /// The rule for a list of entries; none if nothing is limited.
     pub fn find(&self, entries: &[(&str, &str)]) -> Option<&'d DescriptorRule> {
         let (last, above) = entries.split_last()?;

@@ -164,7 +164,7 @@ impl Limiter {
     /// Decides a call by the descriptors in force.
     pub fn rate_limit(&self, call: &Call<'_>) -> Result<Asked<Response>, CallError> {
         call.check()?;
-        Ok(self.envoy().decide(self.store(), call))
+        Ok(self.envoy().decide(self.store(), &self.counted, call))
     }
 
     /// Puts other descriptors in force. Calls under way finish under those they began with; what
@@ -174,7 +174,8 @@ impl Limiter {
         descriptors: Descriptors,
         settings: &DescriptorSettings,
     ) -> Result<(), TooManyLimits> {
-        self.envoy().put_in_force(Engine::prepare(self.store(), descriptors, settings)?);
+        let prepared = self.envoy().prepare(self.store(), &self.counted, descriptors, settings)?;
+        self.envoy().put_in_force(prepared);
         Ok(())
     }
 
@@ -185,7 +186,7 @@ impl Limiter {
         descriptors: Descriptors,
     ) -> Result<(), TooManyLimits> {
         let settings = policy.settings().descriptors.clone().unwrap_or_default();
-        let prepared = Engine::prepare(self.store(), descriptors, &settings)?;
+        let prepared = self.envoy().prepare(self.store(), &self.counted, descriptors, &settings)?;
         self.replace_policy(policy)?;
         self.envoy().put_in_force(prepared);
         Ok(())

@@ -34,7 +34,8 @@ pub struct Metrics {
     /// What became of requests, and of what else is asked about: of all there is, whether it came or
     /// not.
     pub requests: Vec<RequestCount>,
-    /// What each limit said, by tier, in the order of the policy.
+    /// What each limit said, by tier, in the order of the policy; then, by domain, what the limits of
+    /// descriptors said; at last those that are not told apart.
     pub limits: Vec<LimitCount>,
     /// How long it took to decide, with the answer of the store; of some only.
     pub check_duration: Histogram,
@@ -54,7 +55,8 @@ pub struct RequestCount {
 /// What one limit has said to one tier. A limit that does not go by tier has one, whose name is empty.
 #[derive(Clone, Debug)]
 pub struct LimitCount {
-    /// Its name, as in answers; [`OTHER_LIMITS`] for those that are not told apart.
+    /// Its name, as in answers; `envoy:` and the domain for limits of descriptors; [`OTHER_LIMITS`] for
+    /// those that are not told apart.
     pub limit: Arc<str>,
     /// The tier; [`OTHER_TIERS`] for those that the limit does not name.
     pub tier: String,
@@ -83,7 +85,7 @@ pub struct HeldCount {
     pub waited: Histogram,
 }
 
-/// The limits of a policy that has more than are told apart.
+/// Limits beyond the [bound](crate::bounds::METRICS_SERIES_MAX) on what is told apart.
 pub const OTHER_LIMITS: &str = "#others";
 
 /// Tiers that a limit has no amount of their own for.
@@ -133,6 +135,11 @@ impl Counted {
             check_duration: Live::of_durations(),
             others: Series::new(shards),
         }
+    }
+
+    /// Counters for one more limit.
+    pub(crate) fn series(&self) -> Series {
+        Series::new(self.requests[0].len())
     }
 
     #[inline]
@@ -198,9 +205,12 @@ impl Limiter {
     /// ```
     pub fn metrics(&self) -> Metrics {
         let in_force = self.in_force();
+        let mut limits = in_force.series.tell(&in_force.policy);
+        limits.extend(self.envoy().tell());
+        limits.push(self.counted.others.tell(OTHER_LIMITS.into(), String::new()));
         Metrics {
             requests: self.counted.requests(),
-            limits: in_force.series.tell(&in_force.policy, &self.counted),
+            limits,
             check_duration: self.counted.check_duration.tell(),
         }
     }

@@ -11,6 +11,7 @@ mod gateway;
 mod general;
 mod hostile;
 mod keys;
+mod metrics;
 mod nftables;
 mod nginx;
 mod openapi;

@@ -115,11 +115,13 @@ impl Set {
             Some(_) => {}
             None => drop(self.domains.insert(name.to_owned(), (file.to_owned(), node.span))),
         }
-        let mut level = self.descriptors.domains.remove(name).unwrap_or_default();
+        let next = self.descriptors.domains.len();
+        let known = self.descriptors.domains.remove(name);
+        let (number, mut level) = known.unwrap_or_else(|| (next, Level::default()));
         let path = format!("domain {}", quoted(name));
         let above = Above { path: &path, depth: 0, shared: &[] };
         self.level(list.unwrap_or(&[]), &above, &mut level, decoder);
-        self.descriptors.domains.insert(name.into(), level);
+        self.descriptors.domains.insert(name.into(), (number, level));
     }
 
     fn level(

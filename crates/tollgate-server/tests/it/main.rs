@@ -7,6 +7,7 @@ mod grpc;
 mod hosts;
 mod http;
 mod keys;
+mod metrics;
 mod redis;
 mod reserve;
 mod resp;

@@ -14,7 +14,8 @@ use smallvec::SmallVec;
 use tollgate_core::{Algorithm, Align, Cost, Counter, Key, Limit, Micros, Quota, Timestamp, Value};
 use tollgate_policy::bounds::RATES_MAX;
 use tollgate_policy::{
-    Charging, DescriptorLimit, DescriptorRule, DescriptorSettings, Descriptors, Domain,
+    Charging, DescriptorLimit, DescriptorRule, DescriptorSettings, Descriptors, Domain, Layer,
+    Mode as RuleMode,
 };
 use tollgate_store::{
     Answers, Asked, Charge, Claim, Enrolled, Mode, OnFailure, Store, Taken, TooManyLimits, Waiting,
@@ -22,8 +23,10 @@ use tollgate_store::{
 
 use super::tell;
 use super::{Call, CurrentLimit, Descriptor, Metadata, Override, Response, Status};
-use crate::bounds::OVERRIDES_MAX;
+use crate::bounds::{METRICS_SERIES_MAX, OVERRIDES_MAX};
 use crate::limiter::on_failure;
+use crate::metrics::{Counted, Counting, LimitCount, Series};
+use crate::verdict::Ruling;
 
 /// The descriptors in force, and the limits that calls brought along.
 #[derive(Default)]
@@ -39,6 +42,8 @@ pub(super) struct InForce {
     enrolled: Vec<Enrolled>,
     settings: DescriptorSettings,
     headers: Option<[Arc<str>; 3]>,
+    /// By the number of a domain, where what its limits say is counted.
+    series: Vec<Series>,
 }
 
 /// What the keys of a descriptor's limits begin with, by their place in its list. No limit of a policy
@@ -90,7 +95,9 @@ struct Standing {
 impl Engine {
     /// What [`Engine::put_in_force`] takes.
     pub(super) fn prepare(
+        &self,
         store: &Store,
+        counted: &Counted,
         descriptors: Descriptors,
         settings: &DescriptorSettings,
     ) -> Result<Arc<InForce>, TooManyLimits> {
@@ -101,16 +108,45 @@ impl Engine {
             [&names.limit, &names.remaining, &names.reset].map(|name| Arc::from(name.as_str()))
         });
         let settings = settings.clone();
-        Ok(Arc::new(InForce { descriptors, enrolled, settings, headers }))
+        let before = self.in_force.load();
+        let known = |name: &&str| {
+            let domain = before.descriptors.domain(name)?;
+            before.series.get(domain.number()).filter(|_| domain.number() < METRICS_SERIES_MAX)
+        };
+        let series = descriptors.domains().into_iter().enumerate().map(|(number, name)| {
+            if number >= METRICS_SERIES_MAX {
+                return counted.others.clone();
+            }
+            known(&name).cloned().unwrap_or_else(|| counted.series())
+        });
+        let series = series.collect();
+        Ok(Arc::new(InForce { descriptors, enrolled, settings, headers, series }))
     }
 
     pub(super) fn put_in_force(&self, prepared: Arc<InForce>) {
         self.in_force.store(prepared);
     }
 
-    pub(super) fn decide(&self, store: &Store, call: &Call<'_>) -> Asked<Response> {
+    /// What the limits of each domain have said.
+    pub(crate) fn tell(&self) -> Vec<LimitCount> {
         let in_force = self.in_force.load();
-        let under = self.under(store, &in_force, call);
+        let domains = in_force.descriptors.domains();
+        let told = domains.iter().zip(&in_force.series).take(METRICS_SERIES_MAX);
+        told.map(|(name, series)| series.tell(format!("envoy:{name}").into(), String::new()))
+            .collect()
+    }
+
+    pub(super) fn decide(
+        &self,
+        store: &Store,
+        counted: &Arc<Counted>,
+        call: &Call<'_>,
+    ) -> Asked<Response> {
+        let counting = Counting::start(store.clock(), Layer::Request);
+        let in_force = self.in_force.load();
+        let domain = in_force.descriptors.domain(call.domain);
+        let series = domain.map(|domain| &in_force.series[domain.number()]);
+        let under = self.under(store, &in_force, domain.as_ref(), call);
         let mut values: SmallVec<[Value<'_>; 16]> = SmallVec::new();
         let mut plan = Plan::new(&in_force, call, &under, &mut values);
         let said = match plan.charging {
@@ -121,20 +157,31 @@ impl Engine {
                     Asked::Ready(answers) => plan.settle(store, &values, &answers),
                     Asked::Waiting(answers) => {
                         let (store, values) = (store.clone(), Kept::new(&values));
+                        let (counted, series) = (Arc::clone(counted), series.cloned());
                         return Asked::later(async move {
                             let answers = answers.await;
                             let said = plan.settle(&store, &values.lent(), &answers);
-                            plan.tell(&store, &said.await)
+                            let said = said.await;
+                            plan.count(&store, &said, series.as_ref(), &counted, counting);
+                            plan.tell(&store, &said)
                         });
                     }
                 }
             }
         };
         match said {
-            Asked::Ready(said) => Asked::Ready(plan.tell(store, &said)),
+            Asked::Ready(said) => {
+                plan.count(store, &said, series, counted, counting);
+                Asked::Ready(plan.tell(store, &said))
+            }
             Asked::Waiting(said) => {
-                let store = store.clone();
-                Asked::later(async move { plan.tell(&store, &said.await) })
+                let (store, counted, series) =
+                    (store.clone(), Arc::clone(counted), series.cloned());
+                Asked::later(async move {
+                    let said = said.await;
+                    plan.count(&store, &said, series.as_ref(), &counted, counting);
+                    plan.tell(&store, &said)
+                })
             }
         }
     }
@@ -144,15 +191,16 @@ impl Engine {
         &self,
         store: &Store,
         in_force: &'s InForce,
+        domain: Option<&Domain<'s>>,
         call: &Call<'_>,
     ) -> SmallVec<[Under<'s>; INLINE]> {
         // As in the service that the files are of, a domain it does not know has no limits at all.
-        let Some(domain) = in_force.descriptors.domain(call.domain) else {
+        let Some(domain) = domain else {
             return call.descriptors.iter().map(|_| Under::Nothing).collect();
         };
         call.descriptors
             .iter()
-            .map(|descriptor| self.under_one(store, in_force, &domain, descriptor))
+            .map(|descriptor| self.under_one(store, in_force, domain, descriptor))
             .collect()
     }
 
@@ -451,6 +499,25 @@ impl Plan {
             }
         }
         !quotas.is_empty() && quotas.len() == self.quotas().count()
+    }
+
+    /// Counts the call, and what its limits said.
+    fn count(
+        &self,
+        store: &Store,
+        said: &[Taken],
+        series: Option<&Series>,
+        counted: &Counted,
+        counting: Counting,
+    ) {
+        let taken = self.items.iter().zip(said).filter(|(item, _)| !item.is_credit);
+        for (item, taken) in taken {
+            let is_shadow = self.is_shadow || self.descriptors[item.descriptor].is_shadow;
+            let mode = if is_shadow { RuleMode::Shadow } else { RuleMode::Enforce };
+            series.inspect(|series| series.count(counting.turn, mode, taken));
+        }
+        let ruling = if self.is_over(said) { Ruling::Denied } else { Ruling::Allowed };
+        counting.end(counted, store.clock(), ruling);
     }
 
     /// The response; once, since it is made of what is here.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use tollgate_policy::{Mode, Policy, Rule};
 use tollgate_store::Taken;
 
-use super::{Counted, LimitCount, Line, Live, OTHER_LIMITS, OTHER_TIERS, Turn, lines, sum};
+use super::{Counted, LimitCount, Line, Live, OTHER_TIERS, Turn, lines, sum};
 use crate::bounds::METRICS_SERIES_MAX;
 
 /// The counters of one limit and tier.
@@ -40,7 +40,7 @@ pub(crate) struct Table {
 }
 
 impl Series {
-    pub(crate) fn new(shards: usize) -> Self {
+    pub(super) fn new(shards: usize) -> Self {
         Self { lines: lines(shards), used: Arc::new(Live::of_shares()) }
     }
 
@@ -64,7 +64,7 @@ impl Series {
         }
     }
 
-    fn tell(&self, limit: Arc<str>, tier: String) -> LimitCount {
+    pub(crate) fn tell(&self, limit: Arc<str>, tier: String) -> LimitCount {
         let count = |outcome: Outcome| sum(&self.lines, outcome as usize);
         LimitCount {
             limit,
@@ -102,13 +102,12 @@ impl Table {
                 known.insert((Arc::clone(rule.name()), tier), series);
             }
         }
-        let shards = counted.others.lines.len();
         let series = names(policy).enumerate().map(|(place, (rule, tier))| {
             if place >= METRICS_SERIES_MAX {
                 return counted.others.clone();
             }
             let before = known.get(&(Arc::clone(rule.name()), tier));
-            before.map_or_else(|| Series::new(shards), |series| (*series).clone())
+            before.map_or_else(|| counted.series(), |series| (*series).clone())
         });
         let mut first = 0;
         let firsts = policy.rules().iter().map(|rule| {
@@ -125,12 +124,10 @@ impl Table {
         &self.series[(self.firsts[rule] + tier) as usize]
     }
 
-    pub(super) fn tell(&self, policy: &Policy, counted: &Counted) -> Vec<LimitCount> {
+    pub(super) fn tell(&self, policy: &Policy) -> Vec<LimitCount> {
         let told = names(policy).zip(&self.series).take(METRICS_SERIES_MAX);
         let told = told.map(|((rule, tier), series)| series.tell(Arc::clone(rule.name()), tier));
-        let has_more = self.series.len() > METRICS_SERIES_MAX;
-        let more = has_more.then(|| counted.others.tell(OTHER_LIMITS.into(), String::new()));
-        told.chain(more).collect()
+        told.collect()
     }
 }
 

@@ -3,6 +3,7 @@
 use std::thread;
 
 use tollgate::bounds::METRICS_SERIES_MAX;
+use tollgate::envoy::{Call, Descriptor, Descriptors};
 use tollgate::metrics::{LimitCount, OTHER_LIMITS};
 use tollgate::{Change, Layer, Limiter, Override, Request, Ruling};
 
@@ -14,6 +15,12 @@ fn counts(limiter: &Limiter, limit: &str, tier: &str) -> Option<[u64; 4]> {
     let is_it = |count: &&LimitCount| &*count.limit == limit && count.tier == tier;
     let count = metrics.limits.iter().find(is_it)?;
     Some([count.allowed, count.denied, count.shadow_denied, count.store_failed])
+}
+
+/// How many limits and tiers are told apart.
+fn named(limiter: &Limiter) -> usize {
+    let limits = limiter.metrics().limits;
+    limits.iter().filter(|count| &*count.limit != OTHER_LIMITS).count()
 }
 
 /// How many requests were ruled so.
@@ -88,7 +95,7 @@ fn a_limit_by_tier_is_counted_for_each_tier_that_the_policy_names() {
     assert_eq!(counts(&gate.limiter, "api", "free"), Some([1, 2, 0, 0]));
     assert_eq!(counts(&gate.limiter, "api", "pro"), Some([3, 0, 0, 0]));
     assert_eq!(counts(&gate.limiter, "api", "other"), Some([6, 3, 0, 0]));
-    assert_eq!(gate.limiter.metrics().limits.len(), 3, "and for nothing that a caller sends");
+    assert_eq!(named(&gate.limiter), 3, "and for nothing that a caller sends");
 }
 
 #[test]
@@ -97,7 +104,7 @@ fn a_limit_that_goes_by_something_else_than_a_tier_has_none() {
     let gate = Gate::new(&format!("limits: [{by_path}]"));
     gate.admitted(2, &[("path", "/search")]);
     assert_eq!(counts(&gate.limiter, "api", ""), Some([1, 1, 0, 0]));
-    assert_eq!(gate.limiter.metrics().limits.len(), 1);
+    assert_eq!(named(&gate.limiter), 1);
 }
 
 #[test]
@@ -179,7 +186,7 @@ fn limits_beyond_the_bound_are_counted_together() {
         gate.admitted(2, &[("n", &format!("n{number}"))]);
     }
     gate.limiter.replace_policy(parse(&policy)).unwrap();
-    assert_eq!(gate.limiter.metrics().limits.len(), METRICS_SERIES_MAX + 1);
+    assert_eq!(named(&gate.limiter), METRICS_SERIES_MAX);
     assert_eq!(counts(&gate.limiter, "l0", ""), Some([1, 1, 0, 0]));
     assert_eq!(counts(&gate.limiter, OTHER_LIMITS, ""), Some([2, 2, 0, 0]));
 }
@@ -232,4 +239,35 @@ fn some_checks_are_timed_by_the_clock_of_the_store() {
     let told = gate.limiter.metrics().check_duration;
     assert!((5..=50).contains(&told.count), "about one in 64: {}", told.count);
     assert_eq!(told.sum, 0.0, "the clock stands still");
+}
+
+const DESCRIPTORS: &str = "
+domain: shop
+descriptors:
+  - { key: user, rate_limit: { unit: hour, requests_per_unit: 2 } }
+  - { key: trial, shadow_mode: true, rate_limit: { unit: hour, requests_per_unit: 1 } }
+";
+
+#[test]
+fn limits_of_descriptors_are_counted_by_their_domain() {
+    let gate = Gate::new("limits: []");
+    let load = |files: &str| {
+        let descriptors = Descriptors::parse(&[("shop.yaml", files)], false).unwrap();
+        gate.limiter.replace_descriptors(descriptors, &Default::default()).unwrap();
+    };
+    let ask = |domain: &str, key: &str| {
+        let descriptors = [Descriptor { entries: &[(key, "anna")], ..Descriptor::default() }];
+        let call = Call { domain, descriptors: &descriptors, hits: 1 };
+        gate.limiter.rate_limit(&call).unwrap().wait().is_over
+    };
+    load(DESCRIPTORS);
+    assert_eq!([(); 3].map(|()| ask("shop", "user")), [false, false, true]);
+    assert_eq!([(); 2].map(|()| ask("shop", "trial")), [false, false]);
+    assert!(!ask("a domain that a caller made up", "user"));
+    assert_eq!(counts(&gate.limiter, "envoy:shop", ""), Some([3, 1, 1, 0]));
+    assert_eq!(named(&gate.limiter), 1);
+    assert_eq!(ruled(&gate.limiter, Layer::Request, Ruling::Denied), 1);
+    assert_eq!(ruled(&gate.limiter, Layer::Request, Ruling::Allowed), 5);
+    load(&format!("{DESCRIPTORS}  - {{ key: new, rate_limit: {{ unlimited: true }} }}"));
+    assert_eq!(counts(&gate.limiter, "envoy:shop", ""), Some([3, 1, 1, 0]));
 }
