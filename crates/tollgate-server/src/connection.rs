@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use rustls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -71,17 +72,22 @@ async fn greet<S>(stream: S, visitor: Visitor)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let peer = visitor.peer;
     match visitor.entrance.tls() {
         None => speak(stream, visitor).await,
-        Some(config) => {
-            let handshake = TlsAcceptor::from(config).accept(stream);
-            match timeout(HANDSHAKE_MAX, handshake).await {
-                Ok(Ok(stream)) => speak(stream, visitor).await,
-                Ok(Err(error)) => tracing::debug!(%peer, %error, "no TLS handshake"),
-                Err(_) => tracing::debug!(%peer, "a TLS handshake took too long"),
-            }
-        }
+        // Boxed, so that a connection without TLS does not take the room that this needs.
+        Some(config) => Box::pin(encrypted(stream, visitor, config)).await,
+    }
+}
+
+async fn encrypted<S>(stream: S, visitor: Visitor, config: Arc<ServerConfig>)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let peer = visitor.peer;
+    match timeout(HANDSHAKE_MAX, TlsAcceptor::from(config).accept(stream)).await {
+        Ok(Ok(stream)) => speak(stream, visitor).await,
+        Ok(Err(error)) => tracing::debug!(%peer, %error, "no TLS handshake"),
+        Err(_) => tracing::debug!(%peer, "a TLS handshake took too long"),
     }
 }
 

@@ -93,8 +93,8 @@ where
             .max_send_buf_size(SEND_BUFFER_MAX)
             .max_header_list_size(HEAD_BYTES_MAX as u32)
             .serve_connection(stream, service);
-        drive(connection, http2::Connection::graceful_shutdown, &link.visitor, watch).await;
-        return;
+        let wind_up = http2::Connection::graceful_shutdown;
+        return Box::pin(drive(connection, wind_up, &link.visitor, watch)).await;
     }
     let connection = http1::Builder::new()
         .max_buf_size(HEAD_BYTES_MAX)
@@ -103,7 +103,7 @@ where
     let wind_up = http1::UpgradeableConnection::graceful_shutdown;
     drive(connection, wind_up, &link.visitor, watch).await;
     if let Some(tunnel) = link.take_tunnel() {
-        tunnel.run(idle(Watch::new(&activity, &settings, false))).await;
+        Box::pin(tunnel.run(idle(Watch::new(&activity, &settings, false)))).await;
     }
 }
 
@@ -218,7 +218,8 @@ impl Desk {
             None => Ok(self.limited.clone().call(request)),
             Some(why) => Err(why),
         };
-        async move {
+        // In a box: the connection keeps room for it, also while nobody asks.
+        Box::pin(async move {
             let answered = match (answering, deadline) {
                 (Err(why), _) => Err(refusal(StatusCode::BAD_REQUEST, why)),
                 (Ok(answering), None) => Ok(answering.await),
@@ -238,7 +239,7 @@ impl Desk {
                 response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
             Ok(response)
-        }
+        })
     }
 }
 

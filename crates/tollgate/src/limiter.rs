@@ -15,6 +15,7 @@ use tollgate_store::{Answers, Asked, Charge, Claim, Clock, Enrolled, MemoryStore
 use tollgate_store::{Store, Taken, TooManyLimits, Unreservable};
 
 use crate::envoy::Engine;
+use crate::http::fields::Spelled;
 use crate::metrics::{Counted, Counting, Table, Turn};
 use crate::overrides::{Override, Overrides};
 use crate::sketch::Sketch;
@@ -39,6 +40,7 @@ pub(crate) struct InForce {
     pub(crate) overrides: Overrides,
     /// Where what its limits say is counted.
     pub(crate) series: Arc<Table>,
+    pub(crate) spelled: Spelled,
 }
 
 /// Limits of one request that need no allocation.
@@ -492,7 +494,10 @@ impl InForce {
         let enrolled = policy.limits().iter().map(|limit| store.enroll(*limit));
         let mut enrolled = enrolled.collect::<Result<Vec<Enrolled>, _>>()?;
         let overrides = Overrides::new(overrides, &policy, store, &mut enrolled)?;
-        Ok(Self { policy, enrolled, overrides, series })
+        let rates = (0..enrolled.len()).map(|limit| rate(&policy, &overrides, limit));
+        let limits = enrolled.iter().map(Enrolled::limit).zip(rates);
+        let spelled = Spelled::new(policy.rules().iter().map(|rule| &**rule.name()), limits);
+        Ok(Self { policy, enrolled, overrides, series, spelled })
     }
 
     /// Which of the enrolled limits a key under a rule has by an override.
@@ -513,10 +518,14 @@ impl InForce {
 
     /// The rate of an enrolled limit as it was written; none of a concurrency limit.
     pub(crate) fn rate(&self, limit: usize) -> Option<Quota> {
-        match limit.checked_sub(self.policy.limits().len()) {
-            None => self.policy.rate(limit),
-            Some(place) => self.overrides.rate(place),
-        }
+        rate(&self.policy, &self.overrides, limit)
+    }
+}
+
+fn rate(policy: &Policy, overrides: &Overrides, limit: usize) -> Option<Quota> {
+    match limit.checked_sub(policy.limits().len()) {
+        None => policy.rate(limit),
+        Some(place) => overrides.rate(place),
     }
 }
 

@@ -185,6 +185,16 @@ impl<'v> Answer<'v> {
         &self.policy.policy.rules()[self.entry.rule as usize]
     }
 
+    /// Which of the policy's rules that is.
+    pub(crate) fn rule_number(&self) -> usize {
+        self.entry.rule as usize
+    }
+
+    /// Which of the limits in force it put to the request.
+    pub(crate) fn limit_number(&self) -> usize {
+        self.entry.limit as usize
+    }
+
     /// How much it allows to this request's caller.
     pub fn limit(&self) -> &'v Limit {
         self.policy.enrolled[self.entry.limit as usize].limit()

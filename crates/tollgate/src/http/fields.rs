@@ -13,7 +13,7 @@ use std::ops::Range;
 use ::http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use bytes::Bytes;
 use smallvec::SmallVec;
-use tollgate_core::{Decision, Micros, Quota, Timestamp};
+use tollgate_core::{Decision, Limit, Micros, Quota, Timestamp};
 use tollgate_policy::HeaderGeneration;
 
 use super::text::{field_string, number};
@@ -130,23 +130,13 @@ struct Told<'v> {
 impl Told<'_> {
     /// Two lists over every limit that applied.
     fn draft_11(&self, fields: &mut Fields) {
+        let spelled = &self.verdict.policy.spelled;
         fields.add_list(RATELIMIT_POLICY, self.enforced(), |out, answer| {
-            field_string(out, answer.rule().name());
-            parameter(out, "q", u64::from(quantity(answer)));
-            match answer.rate() {
-                None => out.extend_from_slice(b";qu=\"concurrent-requests\""),
-                Some(rate) => {
-                    if let Some(window) = whole_seconds(rate) {
-                        parameter(out, "w", window);
-                    }
-                    if answer.limit().capacity() != rate.count() {
-                        parameter(out, "tollgate-burst", u64::from(answer.limit().capacity()));
-                    }
-                }
-            }
+            out.extend_from_slice(spelled.name(answer));
+            out.extend_from_slice(spelled.amount(answer));
         });
         fields.add_list(RATELIMIT, self.rates(), |out, (answer, _, decision)| {
-            field_string(out, answer.rule().name());
+            out.extend_from_slice(spelled.name(answer));
             parameter(out, "r", u64::from(decision.remaining));
             // Nothing more is to come to a limit that is whole. And a client is not told of a time
             // beyond the one at which it should try again.
@@ -239,9 +229,54 @@ impl Told<'_> {
     }
 }
 
-/// The rate as written, or the slots of a concurrency limit.
-fn quantity(answer: Answer<'_>) -> u32 {
-    answer.rate().map_or_else(|| answer.limit().capacity(), Quota::count)
+/// What fields say of limits whoever asks, spelled out once for all requests.
+#[derive(Debug)]
+pub(crate) struct Spelled {
+    /// Names of rules, in quotes.
+    names: Vec<Box<[u8]>>,
+    /// How much limits allow.
+    amounts: Vec<Box<[u8]>>,
+}
+
+impl Spelled {
+    pub(crate) fn new<'p>(
+        names: impl Iterator<Item = &'p str>,
+        limits: impl Iterator<Item = (&'p Limit, Option<Quota>)>,
+    ) -> Self {
+        let name = |name: &str| written(|out| field_string(out, name));
+        let amount = |(limit, rate)| written(|out| push_amount(out, limit, rate));
+        Self { names: names.map(name).collect(), amounts: limits.map(amount).collect() }
+    }
+
+    fn name(&self, answer: Answer<'_>) -> &[u8] {
+        &self.names[answer.rule_number()]
+    }
+
+    fn amount(&self, answer: Answer<'_>) -> &[u8] {
+        &self.amounts[answer.limit_number()]
+    }
+}
+
+fn written(write: impl FnOnce(&mut Vec<u8>)) -> Box<[u8]> {
+    let mut out = Vec::new();
+    write(&mut out);
+    out.into()
+}
+
+/// The rate as written and a burst beside it, or the slots of a concurrency limit.
+fn push_amount(out: &mut Vec<u8>, limit: &Limit, rate: Option<Quota>) {
+    let Some(rate) = rate else {
+        parameter(out, "q", u64::from(limit.capacity()));
+        out.extend_from_slice(b";qu=\"concurrent-requests\"");
+        return;
+    };
+    parameter(out, "q", u64::from(rate.count()));
+    if let Some(window) = whole_seconds(rate) {
+        parameter(out, "w", window);
+    }
+    if limit.capacity() != rate.count() {
+        parameter(out, "tollgate-burst", u64::from(limit.capacity()));
+    }
 }
 
 /// The window, if it is whole seconds: fields know no others, and 5 every millisecond told as 5
