@@ -115,6 +115,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_is_measured_by_a_manual_clock_takes_as_long_as_it_is_moved() {
+        let clock = Clock::manual(Timestamp::from_micros(1_000));
+        let started = clock.start();
+        assert_eq!(clock.nanos_since(started), 0);
+        clock.advance(Micros::new(7));
+        assert_eq!(clock.nanos_since(started), 7_000);
+        clock.set(Timestamp::EPOCH);
+        assert_eq!(clock.nanos_since(started), 0, "never less than nothing");
+    }
+
+    #[test]
     fn ticks_are_as_long_as_the_clock_says() {
         let clock = quanta::Clock::new();
         let micros_per_lap = u128::from(micros_per_lap(&clock));

@@ -580,10 +580,12 @@ impl MemoryStore {
                     may_grow = self.table.move_one_shard(&upkeep) || self.start_growing();
                 }
                 Err(Crowded) => {
-                    if !self.table.forget_one(&mut shard, key, &upkeep) {
+                    let Ok(forgotten) = self.table.forget_one(&mut shard, key, &upkeep) else {
                         return Place::Full;
+                    };
+                    if forgotten.is_some_and(|record| !upkeep.is_vacant(record)) {
+                        self.count_evicted();
                     }
-                    self.count_evicted();
                 }
             }
         }

@@ -209,13 +209,13 @@ impl Table {
     }
 
     /// Forgets the key near where `key` belongs that loses least by it, unless others changed that
-    /// meanwhile; false if nobody there can be spared.
+    /// meanwhile, and tells what its state was; an error if nobody there can be spared.
     pub(crate) fn forget_one(
         &self,
         shard: &mut Shard,
         key: Fingerprint,
         upkeep: &Upkeep<'_>,
-    ) -> bool {
+    ) -> Result<Option<Record>, Crowded> {
         let place = self.layout().place(shard.index);
         let loss = |index: usize| upkeep.loss(Locked::new(self.slot(index)).record);
         let victim = place
@@ -226,17 +226,15 @@ impl Table {
             .filter(|index| upkeep.may_forget(self.key_at(*index)))
             .filter_map(|index| Some((loss(index)?, index)))
             .min();
-        match victim {
-            Some((_, index)) => {
-                let slot = Locked::new(self.slot(index));
-                // It may have reached its limit since it was looked at; then another goes.
-                if upkeep.loss(slot.record).is_some() {
-                    upkeep.let_go(self.remove(shard, place, index, slot));
-                }
-                true
-            }
-            None => false,
+        let (_, index) = victim.ok_or(Crowded)?;
+        let slot = Locked::new(self.slot(index));
+        // It may have reached its limit since it was looked at; then another goes.
+        if upkeep.loss(slot.record).is_none() {
+            return Ok(None);
         }
+        let record = self.remove(shard, place, index, slot);
+        upkeep.let_go(record);
+        Ok(Some(record))
     }
 
     /// Whether it is time to grow. Sooner than a shard is crowded, so that the shards have moved by

@@ -15,8 +15,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use tollgate_policy::Layer;
-use tollgate_store::{Clock, Started};
+use tollgate_policy::{Layer, Mode};
+use tollgate_store::{Clock, Started, Taken};
 
 use crate::bounds::METRICS_SHARDS_MAX;
 use crate::limiter::Limiter;
@@ -35,7 +35,7 @@ pub struct Metrics {
     /// not.
     pub requests: Vec<RequestCount>,
     /// What each limit said, by tier, in the order of the policy; then, by domain, what the limits of
-    /// descriptors said; at last those that are not told apart.
+    /// descriptors said; at last those that callers bring along, and those that are not told apart.
     pub limits: Vec<LimitCount>,
     /// How long it took to decide, with the answer of the store; of some only.
     pub check_duration: Histogram,
@@ -55,8 +55,8 @@ pub struct RequestCount {
 /// What one limit has said to one tier. A limit that does not go by tier has one, whose name is empty.
 #[derive(Clone, Debug)]
 pub struct LimitCount {
-    /// Its name, as in answers; `envoy:` and the domain for limits of descriptors; [`OTHER_LIMITS`] for
-    /// those that are not told apart.
+    /// Its name, as in answers; `envoy:` and the domain for limits of descriptors; [`CALLERS_LIMITS`] and
+    /// [`OTHER_LIMITS`].
     pub limit: Arc<str>,
     /// The tier; [`OTHER_TIERS`] for those that the limit does not name.
     pub tier: String,
@@ -87,6 +87,9 @@ pub struct HeldCount {
 
 /// Limits beyond the [bound](crate::bounds::METRICS_SERIES_MAX) on what is told apart.
 pub const OTHER_LIMITS: &str = "#others";
+
+/// Limits that callers bring along with their questions.
+pub const CALLERS_LIMITS: &str = "#callers";
 
 /// Tiers that a limit has no amount of their own for.
 pub const OTHER_TIERS: &str = "other";
@@ -123,6 +126,8 @@ pub(crate) struct Counted {
     /// By layer.
     requests: [Arc<[Line]>; Layer::ALL.len()],
     check_duration: Live,
+    /// What limits are counted in that callers bring along.
+    callers: Series,
     /// What limits are counted in that are not told apart.
     pub(crate) others: Series,
 }
@@ -133,6 +138,7 @@ impl Counted {
         Self {
             requests: std::array::from_fn(|_| lines(shards)),
             check_duration: Live::of_durations(),
+            callers: Series::new(shards),
             others: Series::new(shards),
         }
     }
@@ -183,6 +189,20 @@ impl Counting {
     }
 }
 
+/// Counts what a store says to whoever asks it without a policy.
+#[derive(Clone, Debug)]
+pub struct Tally(Arc<Counted>);
+
+impl Tally {
+    /// Counts a request under a limit that its caller brought along.
+    pub fn count(&self, taken: &Taken) {
+        let turn = Turn::next();
+        self.0.callers.count(turn, Mode::Enforce, taken);
+        let ruling = if taken.is_allowed() { Ruling::Allowed } else { Ruling::Denied };
+        self.0.request(turn, Layer::Request, ruling);
+    }
+}
+
 /// As many as threads can run at once, rounded up to a power of two.
 fn shards() -> usize {
     let threads = thread::available_parallelism().map_or(1, usize::from);
@@ -207,11 +227,17 @@ impl Limiter {
         let in_force = self.in_force();
         let mut limits = in_force.series.tell(&in_force.policy);
         limits.extend(self.envoy().tell());
+        limits.push(self.counted.callers.tell(CALLERS_LIMITS.into(), String::new()));
         limits.push(self.counted.others.tell(OTHER_LIMITS.into(), String::new()));
         Metrics {
             requests: self.counted.requests(),
             limits,
             check_duration: self.counted.check_duration.tell(),
         }
+    }
+
+    /// Counts what its store says to whoever asks it directly.
+    pub fn tally(&self) -> Tally {
+        Tally(Arc::clone(&self.counted))
     }
 }

@@ -89,7 +89,7 @@ impl Session {
                 Err(Garbage::Http) => break Flow::Close,
                 Err(garbage) => {
                     let mut replies = Replies::new(output, self.protocol);
-                    batch.ask(desk.limiter.store(), &mut replies);
+                    batch.ask(desk.limiter, &mut replies);
                     replies.error(&Complaint::new(format_args!("Protocol error: {garbage}")));
                     break Flow::Close;
                 }
@@ -100,7 +100,7 @@ impl Session {
                 break Flow::Close;
             }
         };
-        batch.ask(desk.limiter.store(), &mut Replies::new(output, self.protocol));
+        batch.ask(desk.limiter, &mut Replies::new(output, self.protocol));
         drop((words, batch));
         input.advance(taken);
         flow
@@ -121,7 +121,7 @@ impl Session {
                 let last = &mut self.last_throttle;
                 match Question::read(words, last, desk.throttles, store) {
                     Ok(question) => {
-                        batch.push(question, store, &mut replies);
+                        batch.push(question, desk.limiter, &mut replies);
                         return Flow::More;
                     }
                     Err(complaint) => Err(complaint),
@@ -130,7 +130,7 @@ impl Session {
             other => other,
         };
         // Replies come in the order of the commands.
-        batch.ask(store, &mut replies);
+        batch.ask(desk.limiter, &mut replies);
         let done = entry.and_then(|entry| self.carry_out(entry.command, words, output, desk));
         if let Err(complaint) = &done {
             Replies::new(output, self.protocol).error(complaint);

@@ -9,7 +9,7 @@ use std::slice;
 use std::sync::{PoisonError, RwLock};
 
 use smallvec::SmallVec;
-use tollgate::{Charge, Cost, Enrolled, Key, Limit, Micros, Quota, Store, Taken, Value};
+use tollgate::{Charge, Cost, Enrolled, Key, Limit, Limiter, Micros, Quota, Store, Taken, Value};
 
 use super::reply::{Complaint, Replies, Shown};
 use crate::bounds::THROTTLES_MAX;
@@ -133,20 +133,21 @@ impl<'b> Batch<'b> {
     pub(super) fn push(
         &mut self,
         question: Question<'b>,
-        store: &Store,
+        limiter: &Limiter,
         replies: &mut Replies<'_>,
     ) {
         self.0.push(question);
         if self.0.len() == BATCH {
-            self.ask(store, replies);
+            self.ask(limiter, replies);
         }
     }
 
     /// Asks what has not been asked, each question on its own, and replies in their order.
-    pub(super) fn ask(&mut self, store: &Store, replies: &mut Replies<'_>) {
+    pub(super) fn ask(&mut self, limiter: &Limiter, replies: &mut Replies<'_>) {
         if self.0.is_empty() {
             return;
         }
+        let (store, tally) = (limiter.store(), limiter.tally());
         let whose: SmallVec<[Value<'b>; BATCH]> =
             self.0.iter().map(|question| Value::new(question.key)).collect();
         let charge = |(question, whose)| {
@@ -160,6 +161,7 @@ impl<'b> Batch<'b> {
             let mut questions = self.0.iter();
             memory.take_each(&charges, |taken| {
                 let question = questions.next().expect("one answer to each question");
+                tally.count(&taken);
                 reply(&question.limit, question.cost, &taken, replies);
             });
         } else {
@@ -167,6 +169,7 @@ impl<'b> Batch<'b> {
                 self.0.iter().map(|question| (question.limit, question.cost)).collect();
             replies.write_when(store.take_each(&charges), move |answers, replies| {
                 for ((limit, cost), taken) in asked.iter().zip(answers.taken()) {
+                    tally.count(taken);
                     reply(limit, *cost, taken, replies);
                 }
             });

@@ -47,7 +47,11 @@ fn decisions_of_every_door_are_counted() {
         running.ask(Door::Http, "GET /v1/check?user=a", "");
     }
     let mut resp = running.connect(Door::Resp);
-    std::io::Write::write_all(&mut resp, b"TG.CHECK user a\r\nQUIT\r\n").expect("it reads");
+    std::io::Write::write_all(
+        &mut resp,
+        b"TG.CHECK user a\r\nCL.THROTTLE a 0 1 60\r\nCL.THROTTLE a 0 1 60\r\nQUIT\r\n",
+    )
+    .expect("it reads");
     std::io::Read::read_to_end(&mut resp, &mut Vec::new()).expect("it answers");
     let text = metrics(&running);
     let of = |outcome: &str| {
@@ -55,8 +59,10 @@ fn decisions_of_every_door_are_counted() {
     };
     check(&text, &of("allowed"), 2.0);
     check(&text, &of("denied"), 2.0);
-    check(&text, "tollgate_requests_total{layer=\"request\",ruling=\"denied\"}", 2.0);
-    check(&text, "tollgate_store_keys", 1.0);
+    check(&text, &of("allowed").replace("api", "#callers"), 1.0);
+    check(&text, &of("denied").replace("api", "#callers"), 1.0);
+    check(&text, "tollgate_requests_total{layer=\"request\",ruling=\"denied\"}", 3.0);
+    check(&text, "tollgate_store_keys", 2.0);
     assert!(value(&text, "tollgate_check_duration_seconds_count").is_some_and(|it| it >= 1.0));
 }
 

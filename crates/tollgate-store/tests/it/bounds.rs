@@ -65,6 +65,22 @@ mod floods {
     }
 
     #[test]
+    fn keys_that_are_forgotten_before_their_time_are_counted() {
+        for algorithm in [Algorithm::TokenBucket, Algorithm::SlidingLog] {
+            let subject = Subject::of_size(64 << 10);
+            let limit = subject.enroll(limit_over(algorithm, 10, HOUR));
+            let keys = 4_000;
+            for key in 0..keys {
+                subject.take_one(&Order::new(key, limit));
+            }
+            let gone = keys - subject.store.keys() as u64;
+            let evicted = subject.store.evicted();
+            // A log is forgotten before its key is.
+            assert!(gone > 0 && evicted >= gone && evicted <= keys, "{algorithm}: {evicted}");
+        }
+    }
+
+    #[test]
     fn vacant_states_go_before_anything_else() {
         for algorithm in [Algorithm::TokenBucket, Algorithm::SlidingWindow, Algorithm::FixedWindow]
         {

@@ -20,7 +20,7 @@ fn counts(limiter: &Limiter, limit: &str, tier: &str) -> Option<[u64; 4]> {
 /// How many limits and tiers are told apart.
 fn named(limiter: &Limiter) -> usize {
     let limits = limiter.metrics().limits;
-    limits.iter().filter(|count| &*count.limit != OTHER_LIMITS).count()
+    limits.iter().filter(|count| !count.limit.starts_with('#')).count()
 }
 
 /// How many requests were ruled so.

@@ -126,6 +126,19 @@ async fn a_request_is_held_until_its_moment_and_not_longer() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_layer_tells_how_many_it_holds_and_for_how_long_it_held_those_that_went_on() {
+    let mut crowd = Crowd::new(Door::new(SLOW));
+    crowd.send_many(4);
+    crowd.run();
+    assert_eq!(crowd.door.layer.held().now, 3);
+    crowd.drop(3);
+    crowd.seconds(4).await;
+    let held = crowd.door.layer.held();
+    assert_eq!((held.now, held.shed, held.waited.count), (0, 0, 2));
+    assert!((held.waited.sum - 3.0).abs() < 0.01, "one and two seconds: {}", held.waited.sum);
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_response_of_a_held_request_has_the_fields_too() {
     let door = Door::new(SLOW);
     let mut service = door.layer.layer(Yes);
