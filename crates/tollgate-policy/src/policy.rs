@@ -147,6 +147,11 @@ impl Policy {
         self.compiled.index.has(layer)
     }
 
+    /// Where the gateway sends everything, if its first route stands for all that is asked.
+    pub fn only_route(&self) -> Option<&Route> {
+        self.settings.upstream.first().filter(|route| route.stands_for_all())
+    }
+
     /// Where the gateway sends a request to `host` that asks for `path`: the first route that stands
     /// for both. The path is in the form that conditions see, the host as it was sent.
     pub fn route(&self, host: &str, path: &str) -> Option<&Route> {

@@ -37,6 +37,10 @@ impl Route {
         &self.place
     }
 
+    pub(crate) fn stands_for_all(&self) -> bool {
+        self.hosts.is_empty() && self.paths.is_empty()
+    }
+
     pub(crate) fn stands_for(&self, host: &str, path: &str) -> bool {
         let is_host = || {
             let host = canonical_host(host.as_bytes());

@@ -206,7 +206,8 @@ impl Desk {
         let gate = &self.link.visitor.gate;
         let doubtful = doubt::doubtful(&request);
         let is_http1 = request.version() < Version::HTTP_2;
-        let is_last = is_http1 && (doubtful.is_some() || !gate.stages.is_ready());
+        let is_clear = doubtful.is_none() && !self.activity.is_sloppy();
+        let is_last = is_http1 && !(is_clear && gate.stages.is_ready());
         let (id, deadline) = gate.limiter.with_policy(|policy| {
             let settings = policy.settings();
             tidy(&mut request, settings);

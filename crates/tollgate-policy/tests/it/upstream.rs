@@ -27,6 +27,10 @@ fn a_url_or_a_list_of_them_is_one_route_for_everything() {
     let targets: Vec<String> = targets.iter().map(ToString::to_string).collect();
     assert_eq!(targets, ["http://10.0.0.1:3000", "http://10.0.0.2:3000"]);
     assert!(policy("limits: []").route("example.com", "/").is_none());
+    assert!(several.only_route().is_some());
+    assert!(
+        behind("[{ when: { path: /a }, to: http://a }, { to: http://b }]").only_route().is_none()
+    );
 }
 
 #[test]

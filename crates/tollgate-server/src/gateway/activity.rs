@@ -7,7 +7,7 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -27,9 +27,17 @@ pub(super) struct Activity {
     waiting: AtomicUsize,
     /// Those whose response has not ended.
     under_way: AtomicUsize,
+    /// Whether a line of a head ended otherwise than lines do.
+    is_sloppy: AtomicBool,
 }
 
 impl Activity {
+    /// Whether the head of a request was one that others may read otherwise: some end lines at every
+    /// line feed, as we do, and some only where a carriage return stands before it.
+    pub(super) fn is_sloppy(&self) -> bool {
+        self.is_sloppy.load(Ordering::Relaxed)
+    }
+
     fn move_on(&self, bytes: usize) {
         self.moved.fetch_add(bytes as u64, Ordering::Relaxed);
     }
@@ -118,7 +126,7 @@ impl Watch {
     /// Looks; tells whether the connection has to end.
     pub(super) fn look(&mut self) -> Option<Cut> {
         let now = moment();
-        let Activity { moved, begun, waiting, under_way } = &*self.activity;
+        let Activity { moved, begun, waiting, under_way, .. } = &*self.activity;
         let (moved, begun) = (moved.load(Ordering::Relaxed), begun.load(Ordering::Relaxed));
         let (has_moved, has_asked) = (moved != self.seen.moved, begun != self.seen.begun);
         self.seen = Seen { moved, begun };
@@ -168,9 +176,28 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(context, buffer);
-        self.activity.move_on(buffer.filled().len() - before);
+        let new = &buffer.filled()[before..];
+        self.activity.move_on(new.len());
+        // What comes while no request is under way begins with the head of one.
+        if self.activity.under_way.load(Ordering::Relaxed) == 0 && has_bare_feed(new) {
+            self.activity.is_sloppy.store(true, Ordering::Relaxed);
+        }
         read
     }
+}
+
+/// Whether a line of a head ends in a line feed alone. What stands before the first piece of a head
+/// is not known, nor what lies behind its end.
+fn has_bare_feed(head: &[u8]) -> bool {
+    let mut line = 0;
+    for end in memchr::memchr_iter(b'\n', head) {
+        match end.checked_sub(1).map(|before| head[before]) {
+            Some(b'\r') if end == line + 1 => return false,
+            Some(b'\r') | None => line = end + 1,
+            Some(_) => return true,
+        }
+    }
+    false
 }
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
@@ -223,6 +250,20 @@ mod tests {
         assert_eq!(pause, HEAD);
         advance(pause).await;
         watch.look()
+    }
+
+    #[test]
+    fn lines_of_a_head_end_in_two_bytes() {
+        for head in
+            ["", "\n", "GET / HT", "GET / HTTP/1.1\r\nhost: a\r\n\r\n", "a: b\r\n\r\nbo\ndy\n"]
+        {
+            assert!(!has_bare_feed(head.as_bytes()), "{head:?}");
+        }
+        for head in
+            ["GET / HTTP/1.1\nhost: a\r\n\r\n", "GET / HTTP/1.1\r\nhost: a\n\r\n", "a: b\n\n"]
+        {
+            assert!(has_bare_feed(head.as_bytes()), "{head:?}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

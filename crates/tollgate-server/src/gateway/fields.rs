@@ -47,6 +47,11 @@ fn is_of_limits(name: &str) -> bool {
     told.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
 }
 
+/// Fields that many servers take for those in which we say for whom we ask.
+fn is_look_alike(name: &str) -> bool {
+    name.contains('_') && name.replace('_', "-").starts_with("x-forwarded-")
+}
+
 /// Who sends requests over a connection, and what is said of it.
 pub(super) struct Sender {
     peer: IpAddr,
@@ -113,7 +118,9 @@ pub(super) fn pass_on_request(
     let takes_trailers = headers.contains_key(TE)
         && tokens(headers, &TE).any(|token| token.eq_ignore_ascii_case("trailers"));
     // Who waits for leave to send its body has it: we read as soon as a server does.
-    remove(headers, |name| is_of_connection(name) || is_of_limits(name) || name == "expect");
+    remove(headers, |name| {
+        is_of_connection(name) || is_of_limits(name) || is_look_alike(name) || name == "expect"
+    });
     join_cookies(headers);
     headers.reserve(ADDED);
     name_host(parts);
@@ -365,10 +372,16 @@ mod tests {
             ("cookie", "b=2"),
             ("ratelimit", "\"api\";r=1000"),
             ("x-ratelimit-remaining", "1000"),
+            ("x_forwarded_for", "192.0.2.1"),
+            ("x-forwarded_proto", "https"),
+            ("x_other", "kept"),
         ];
         assert_eq!(passed(&lines, "cookie"), "a=1; b=2");
         assert_eq!(passed(&lines, "ratelimit"), "");
         assert_eq!(passed(&lines, "x-ratelimit-remaining"), "");
+        assert_eq!(passed(&lines, "x_forwarded_for"), "");
+        assert_eq!(passed(&lines, "x-forwarded_proto"), "");
+        assert_eq!(passed(&lines, "x_other"), "kept");
     }
 
     #[test]

@@ -161,13 +161,13 @@ impl Link {
         let Visitor { peer, gate, pool, .. } = &self.visitor;
         let pinned = gate.limiter.pin();
         let (policy, settings) = (pinned.policy(), pinned.policy().settings());
-        let host = parts
-            .uri
-            .authority()
-            .map(Authority::as_str)
-            .or_else(|| parts.headers.get(HOST).and_then(|host| host.to_str().ok()));
-        let path = path::resolve(parts.uri.path(), &settings.paths).ok()?;
-        let route = policy.route(host.unwrap_or_default(), &path)?;
+        let by_request = || {
+            let named = parts.uri.authority().map(Authority::as_str);
+            let host = || parts.headers.get(HOST).and_then(|host| host.to_str().ok());
+            let path = path::resolve(parts.uri.path(), &settings.paths).ok()?;
+            policy.route(named.or_else(host).unwrap_or_default(), &path)
+        };
+        let route = policy.only_route().or_else(by_request)?;
         let line = gate.targets.line(route).into_iter().map(|target| pool.upstream(target));
         let peer = peer.ip().to_canonical();
         let trusted = &settings.client_ip.trusted_proxies;
