@@ -183,6 +183,28 @@ fn requests_that_are_held_or_turned_away_are_counted() {
 }
 
 #[test]
+fn websockets_are_counted_while_they_are_open() {
+    let upstream = Upstream::start(|exchange| {
+        exchange.send(
+            "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n",
+        );
+        exchange.wait_for_end();
+        exchange.close();
+    });
+    let policy = format!("upstream: http://{}\nlimits: []", upstream.address);
+    let running = Running::start(&["gateway", "admin"], &policy);
+    let open = || value(&metrics(&running), "tollgate_websockets");
+    assert_eq!(open(), Some(0.0));
+    let mut socket = running.connect(Door::Gateway);
+    let ask = "GET / HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: websocket\r\n\
+               sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+    std::io::Write::write_all(&mut socket, ask.as_bytes()).expect("it reads");
+    eventually("it is open", || open() == Some(1.0));
+    drop(socket);
+    eventually("it is closed", || open() == Some(0.0));
+}
+
+#[test]
 fn redis_is_told_of_server_by_server() {
     let redis = Redis::start(Flavour::Redis);
     let policy = format!(
