@@ -39,3 +39,30 @@ pub(crate) const CARE_FAST_MAX: u32 = 64;
 
 /// How long after a wall or a refusal the number of requests under way is watched, at least.
 pub(crate) const CARE_LASTS: Duration = Duration::from_secs(10);
+
+/// Attributes of one check, as the server bounds them.
+pub const CHECK_ATTRIBUTES_MAX: usize = 128;
+
+/// Bytes of the values of one check, as the server bounds them.
+pub const CHECK_BYTES_MAX: usize = 64 << 10;
+
+/// Connections to a server. A second one asks while the first waits; more would only make batches smaller.
+#[cfg(feature = "server")]
+pub(crate) const SERVER_CONNECTIONS: usize = 2;
+
+/// Questions that may wait for a connection. One more is answered by the fallback.
+#[cfg(feature = "server")]
+pub(crate) const SERVER_QUEUE_MAX: usize = 10_000;
+
+/// Checks in one batch, as the server bounds them.
+#[cfg(feature = "server")]
+pub(crate) const SERVER_BATCH_MAX: usize = 1_000;
+
+/// Bytes of a batch before no other check joins it: half of what the server reads, and a last check of
+/// the longest kind still fits.
+#[cfg(feature = "server")]
+pub(crate) const SERVER_BATCH_BYTES_MAX: usize = 512 << 10;
+
+/// Bytes of an answer. The server's own bound is half of it.
+#[cfg(feature = "server")]
+pub(crate) const SERVER_ANSWER_BYTES_MAX: usize = 16 << 20;

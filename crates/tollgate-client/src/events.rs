@@ -70,3 +70,9 @@ pub(crate) fn throttled(waited: Duration, has_passed: bool) {
     tracing::debug!(waited_ms = waited.as_millis() as u64, has_passed, "waited for its budget");
     spend!("tollgate_client_throttled_seconds", waited);
 }
+
+#[cfg(feature = "server")]
+pub(crate) fn server_away(why: &str) {
+    tracing::debug!(why, "the server did not decide, the fallback does");
+    count!("tollgate_client_fallbacks_total");
+}

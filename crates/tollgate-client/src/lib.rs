@@ -9,6 +9,7 @@
 //! - [`Throttle`] slows down before the wall.
 //! - [`Rules`] are all of these together, to be put around a tower service (`ClientLayer`, with the
 //!   feature `tower`) or around reqwest (`ClientMiddleware`, with the feature `reqwest`).
+//! - `Client` asks tollgate's own server, with the feature `server`.
 
 mod backoff;
 pub mod bounds;
@@ -19,12 +20,15 @@ mod events;
 mod keyed;
 #[cfg(feature = "tower")]
 mod layer;
+mod local;
 mod random;
 #[cfg(feature = "reqwest")]
 mod reqwest;
 mod retry;
 #[cfg(any(feature = "reqwest", feature = "tower"))]
 mod rules;
+#[cfg(feature = "server")]
+mod server;
 mod throttle;
 
 #[cfg(feature = "reqwest")]
@@ -37,4 +41,14 @@ pub use layer::{ClientLayer, ClientService, SendError};
 pub use retry::{Attempt, Retry};
 #[cfg(any(feature = "reqwest", feature = "tower"))]
 pub use rules::{Call, Repeatable, Rules};
+#[cfg(feature = "server")]
+pub use server::{
+    Check, CheckError, Client, Connect, Fallback, LimitAnswer, ServerError, Source, UrlError,
+    Verdict,
+};
 pub use throttle::{Lane, Pass, Throttle, Throttled};
+
+/// The examples of the documentation, compiled.
+#[cfg(all(doctest, feature = "reqwest", feature = "server", feature = "tower"))]
+#[doc = include_str!("../../../docs/client.md")]
+struct Documentation;

@@ -7,7 +7,6 @@
 //!
 //! Waiting changes nothing: whoever is dropped while it waits was never there.
 
-mod local;
 mod pace;
 
 use std::fmt;
@@ -17,15 +16,15 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
-use tollgate_core::{ChargeId, Limit};
+use tollgate_core::{ChargeId, Cost, Limit};
 
-use self::local::Local;
 use self::pace::Pace;
 use crate::bounds::WAITING_MAX;
 use crate::budget::Budget;
 use crate::clock;
 use crate::events;
 use crate::keyed::Keyed;
+use crate::local::{Local, When};
 
 /// Lanes by key, all under the same rules.
 ///
@@ -116,17 +115,6 @@ struct Known {
     local: Option<Local>,
 }
 
-/// When a request may go on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum When {
-    Now,
-    /// Not before then, unless there is news.
-    Then(Instant),
-    /// When one of those under way has ended.
-    Later,
-    Never,
-}
-
 impl Lane {
     /// Waits until a request may be made. The pass is held until it is answered.
     pub async fn pass(&self) -> Result<Pass, Throttled> {
@@ -193,7 +181,7 @@ impl Known {
             When::Now => {}
             when => return Err(when),
         }
-        let slot = self.local.as_mut().map_or(Ok(None), |local| local.take(now))?;
+        let slot = self.local.as_mut().map_or(Ok(None), |local| local.take(Cost::ONE, now))?;
         self.pace.sent(now);
         Ok(slot)
     }

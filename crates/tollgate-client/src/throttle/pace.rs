@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::When;
 use crate::bounds::{ALLOWANCES_MAX, CARE_FAST_MAX, CARE_LASTS, SPREAD_MAX};
 use crate::budget::{Allowance, Budget, Unit};
+use crate::local::When;
 
 #[derive(Debug, Default)]
 pub(super) struct Pace {
@@ -43,6 +43,8 @@ struct Known {
     period: Option<Duration>,
     left: u64,
     resets_at: Instant,
+    /// Whether it was told to be in a second: whole seconds tell no shorter time, so it may be any.
+    is_soon: bool,
 }
 
 impl Pace {
@@ -126,6 +128,7 @@ impl Pace {
             period: told.period,
             left: told.remaining.saturating_sub(others),
             resets_at: now + told.reset_after.unwrap_or_default(),
+            is_soon: told.reset_after.is_none_or(|wait| wait <= Duration::from_secs(1)),
         };
         if self.known.len() < ALLOWANCES_MAX {
             self.known.push(known);
@@ -188,7 +191,9 @@ impl Known {
         }
         let parts = u32::try_from(self.left + 1).unwrap_or(u32::MAX);
         let part = self.resets_at.saturating_duration_since(since) / parts;
-        since + part.min(SPREAD_MAX)
+        // A bucket has the next unit sooner than in a second; its rate tells how soon.
+        let rate = self.rate().filter(|_| self.is_soon).unwrap_or(SPREAD_MAX);
+        since + part.min(rate).min(SPREAD_MAX)
     }
 
     /// When it is whole again, if nobody takes anything.

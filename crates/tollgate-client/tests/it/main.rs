@@ -2,11 +2,15 @@
 
 mod breaker;
 mod budget;
+#[cfg(feature = "metrics")]
+mod events;
 #[cfg(feature = "tower")]
 mod layer;
 #[cfg(feature = "reqwest")]
 mod reqwest;
 mod retry;
+#[cfg(feature = "server")]
+mod server;
 #[cfg(feature = "tower")]
 mod storm;
 mod support;

@@ -78,6 +78,13 @@ async fn what_is_left_is_spread_over_the_time_until_there_is_more() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_bucket_that_refills_in_fractions_of_a_second_is_asked_at_its_rate() {
+    let lane = lane();
+    ask(&lane, "RateLimit-Policy: \"a\";q=50;w=1\nRateLimit: \"a\";r=4;t=1").await;
+    check_about(&moments(&lane, 3, Duration::ZERO).await, &[0.02, 0.04, 0.06]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn nobody_waits_long_for_what_is_to_last_a_day() {
     let lane = lane();
     ask(&lane, "X-RateLimit-Limit: 1000\nX-RateLimit-Remaining: 400\nX-RateLimit-Reset: 40000")

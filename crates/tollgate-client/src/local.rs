@@ -1,4 +1,4 @@
-//! A limit of our own.
+//! A limit of our own, in this process alone.
 
 use std::time::SystemTime;
 
@@ -7,10 +7,19 @@ use tollgate_core::{
     ChargeId, Cost, Counter, Limit, Log, Logged, Micros, Outcome, Timestamp, Word,
 };
 
-use super::When;
+/// When something may be possible that is not possible now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum When {
+    Now,
+    /// Not before then, unless there is news.
+    Then(Instant),
+    /// When one of those under way has ended.
+    Later,
+    Never,
+}
 
 #[derive(Debug)]
-pub(super) struct Local {
+pub(crate) struct Local {
     state: State,
     /// When it began, by both clocks: windows are counted from midnight, but a date may jump.
     began: Instant,
@@ -24,7 +33,7 @@ enum State {
 }
 
 impl Local {
-    pub(super) fn new(limit: Limit, began: Instant, date: SystemTime) -> Self {
+    pub(crate) fn new(limit: Limit, began: Instant, date: SystemTime) -> Self {
         let since_1970 = date.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let state = match limit {
             Limit::Counter(counter) => State::Counter(counter, Word::VACANT),
@@ -34,12 +43,12 @@ impl Local {
         Self { state, began, began_at }
     }
 
-    /// Takes one, or tells when that may be possible. What counts those under way gives out a slot.
-    pub(super) fn take(&mut self, now: Instant) -> Result<Option<ChargeId>, When> {
+    /// Takes so much, or tells when that may be possible. What counts those under way gives out a slot.
+    pub(crate) fn take(&mut self, cost: Cost, now: Instant) -> Result<Option<ChargeId>, When> {
         let at = self.at(now);
         let (decision, slot) = match &mut self.state {
             State::Counter(counter, word) => {
-                let next = counter.decide(*word, at, Cost::ONE);
+                let next = counter.decide(*word, at, cost);
                 // Who is to leave later has not left: it asks again then.
                 if next.decision.is_allowed() && next.decision.delay().is_zero() {
                     *word = next.word;
@@ -48,7 +57,7 @@ impl Local {
             }
             State::Logged { limit, log, next } => {
                 let id = ChargeId(*next);
-                let transition = limit.decide(log, at, Cost::ONE, id);
+                let transition = limit.decide(log, at, cost, id);
                 log.apply(transition.change);
                 *next += 1;
                 let is_slot = matches!(limit, Logged::Concurrency(_));
@@ -66,7 +75,7 @@ impl Local {
         }
     }
 
-    pub(super) fn give_back(&mut self, slot: ChargeId, now: Instant) {
+    pub(crate) fn give_back(&mut self, slot: ChargeId, now: Instant) {
         let at = self.at(now);
         if let State::Logged { limit, log, .. } = &mut self.state {
             limit.give_back(log, at, slot, 1);
@@ -74,7 +83,7 @@ impl Local {
     }
 
     /// Whether it behaves as a new one would.
-    pub(super) fn is_vacant(&self, now: Instant) -> bool {
+    pub(crate) fn is_vacant(&self, now: Instant) -> bool {
         let vacant_at = match &self.state {
             State::Counter(counter, word) => counter.vacant_at(*word),
             State::Logged { limit, log, .. } => limit.vacant_at(log),
