@@ -6,6 +6,10 @@ use std::time::Duration;
 /// a budget so far away that a look once a day does no harm.
 pub const WAIT_MAX: Duration = Duration::from_secs(86_400);
 
+/// The longest time that anything can be set to: a year. Longer is for ever, and moments so far away cannot be
+/// counted with.
+pub const FOREVER: Duration = Duration::from_secs(365 * 86_400);
+
 /// Bytes of one field that are read. Budgets are short; a longer one is no budget.
 pub const FIELD_BYTES_MAX: usize = 4_096;
 
@@ -39,6 +43,13 @@ pub(crate) const CARE_FAST_MAX: u32 = 64;
 
 /// How long after a wall or a refusal the number of requests under way is watched, at least.
 pub(crate) const CARE_LASTS: Duration = Duration::from_secs(10);
+
+/// The longest wait that is taken for a bucket's time from one unit to the next. Longer ones may be the end of
+/// a window, behind which there is more than one.
+pub(crate) const GAP_MAX: Duration = Duration::from_millis(100);
+
+/// Requests that must go well before they follow each other twice as fast.
+pub(crate) const GAP_ROUND: u32 = 8;
 
 /// Attributes of one check, as the server bounds them.
 pub const CHECK_ATTRIBUTES_MAX: usize = 128;

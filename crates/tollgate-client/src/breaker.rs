@@ -15,6 +15,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use self::machine::{Machine, Outcome, Ticket};
+use crate::bounds::FOREVER;
 use crate::clock;
 use crate::events;
 use crate::keyed::Keyed;
@@ -130,7 +131,7 @@ impl Breaker {
     /// How long it stays open.
     #[must_use]
     pub fn open_for(self, open_for: Duration) -> Self {
-        self.with(|settings| settings.open_for = open_for)
+        self.with(|settings| settings.open_for = open_for.min(FOREVER))
     }
 
     /// How many successes close it; no more calls than that are made to see.
@@ -144,7 +145,7 @@ impl Breaker {
     #[must_use]
     pub fn window(self, window: Duration, calls_min: u32) -> Self {
         self.with(|settings| {
-            settings.window = window;
+            settings.window = window.min(FOREVER);
             settings.calls_min = calls_min.max(1);
         })
     }
@@ -165,7 +166,7 @@ impl Breaker {
     /// How long everything must be refused (429) to open it.
     #[must_use]
     pub fn refused_for(self, refused_for: Duration) -> Self {
-        self.with(|settings| settings.refused_for = refused_for)
+        self.with(|settings| settings.refused_for = refused_for.min(FOREVER))
     }
 
     /// Whom to tell of every change of a circuit.

@@ -13,6 +13,7 @@ use tokio::time::Instant;
 
 pub(crate) use self::share::Share;
 use crate::backoff::{Backoff, part_of};
+use crate::bounds::FOREVER;
 use crate::clock;
 use crate::events;
 use crate::random::Random;
@@ -123,7 +124,7 @@ impl Retry {
     /// whoever makes it to say.
     #[must_use]
     pub fn deadline(self, deadline: Duration) -> Self {
-        Self { deadline, ..self }
+        Self { deadline: deadline.min(FOREVER), ..self }
     }
 
     /// How many retries there may be for a hundred requests. One a second is allowed besides, and ten
@@ -177,7 +178,9 @@ impl Retry {
             return Err(GaveUp::Retries);
         }
         let told = match cause {
-            Cause::Refused(wait) | Cause::Failed(Some(wait)) if !wait.is_zero() => Some(wait),
+            Cause::Refused(wait) | Cause::Failed(Some(wait)) if !wait.is_zero() => {
+                Some(wait.min(FOREVER))
+            }
             _ => None,
         };
         let random = self.random.next();

@@ -21,7 +21,7 @@ use self::fallback::Local;
 pub use self::wire::{Check, CheckError, LimitAnswer, Source, Verdict};
 use self::worker::{Ask, Job, Reply, Worker};
 use crate::backoff::Backoff;
-use crate::bounds::{SERVER_CONNECTIONS, SERVER_QUEUE_MAX};
+use crate::bounds::{FOREVER, SERVER_CONNECTIONS, SERVER_QUEUE_MAX};
 use crate::breaker::{Breaker, Circuit};
 use crate::clock;
 use crate::events;
@@ -174,7 +174,7 @@ impl Connect {
     /// How long an answer may take: 100 ms, unless said.
     #[must_use]
     pub fn deadline(self, deadline: Duration) -> Self {
-        Self { deadline, ..self }
+        Self { deadline: deadline.min(FOREVER), ..self }
     }
 
     /// Who decides when the server does not: everything is allowed, unless said.

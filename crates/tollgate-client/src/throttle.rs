@@ -19,7 +19,7 @@ use tokio::time::{Instant, timeout_at};
 use tollgate_core::{ChargeId, Cost, Limit};
 
 use self::pace::Pace;
-use crate::bounds::WAITING_MAX;
+use crate::bounds::{FOREVER, WAITING_MAX};
 use crate::budget::Budget;
 use crate::clock;
 use crate::events;
@@ -65,7 +65,7 @@ impl Throttle {
     /// How long a request may wait. One that would wait longer fails, at once if that is known.
     #[must_use]
     pub fn wait_max(self, wait_max: Duration) -> Self {
-        Self { wait_max, lanes: Arc::new(Keyed::new()), ..self }
+        Self { wait_max: wait_max.min(FOREVER), lanes: Arc::new(Keyed::new()), ..self }
     }
 
     /// The lane of a key. Lanes of more than [`KEYS_MAX`](crate::bounds::KEYS_MAX) keys that know
@@ -132,7 +132,9 @@ impl Lane {
         }
         let passed = timeout_at(deadline, self.wait(deadline)).await;
         let waited = clock::now() - began;
-        events::throttled(waited, matches!(passed, Ok(Ok(_))));
+        if !waited.is_zero() {
+            events::throttled(waited, matches!(passed, Ok(Ok(_))));
+        }
         passed.unwrap_or(Err(Throttled { retry_after: None }))
     }
 

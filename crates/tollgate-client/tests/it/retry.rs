@@ -5,7 +5,7 @@ use std::future::{Future, pending};
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
-use tollgate_client::{Attempt, Backoff, Retry};
+use tollgate_client::{Attempt, Backoff, Breaker, Retry, Throttle};
 
 use crate::support::{SECOND, now};
 
@@ -166,6 +166,22 @@ async fn a_retry_may_be_dropped_at_any_moment() {
     tokio::time::advance(600 * SECOND).await;
     assert_eq!(*count.borrow(), 1);
     assert_eq!(tries(&retry, failed).await.len(), 6);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_longest_times_there_are_do_no_harm() {
+    let backoff = Backoff::new(Duration::MAX, Duration::MAX);
+    let retry = Retry::new().deadline(Duration::MAX).backoff(backoff);
+    let refused = |last| Attempt::Refused { last, wait: Duration::MAX };
+    assert_eq!(tries(&retry, refused).await.len(), 1);
+    let circuit = Breaker::new()
+        .open_for(Duration::MAX)
+        .refused_for(Duration::MAX)
+        .window(Duration::MAX, 20)
+        .circuit("test");
+    (0..5).for_each(|_| circuit.enter().unwrap().failed());
+    assert!(circuit.enter().is_err());
+    Throttle::new().wait_max(Duration::MAX).lane("test").pass().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

@@ -19,6 +19,8 @@ enum Tells {
     Everything,
     /// `Retry-After` on a refusal, in whole seconds, and nothing else.
     RetryAfter,
+    /// The same to the millisecond.
+    RetryAfterMs,
     /// `X-RateLimit-*`, with the seconds until the window ends.
     Window,
     /// Nothing at all.
@@ -57,6 +59,10 @@ async fn storm(tells: Tells) -> Storm {
                 )
             }
             Tells::RetryAfter => retry,
+            Tells::RetryAfterMs => {
+                let wait = decision.retry_after().map(Micros::as_millis_up);
+                wait.map(|wait| format!("Retry-After-Ms: {wait}")).unwrap_or_default()
+            }
             Tells::Window => {
                 let reset = decision.reset_after.as_secs_up();
                 format!(
@@ -94,7 +100,7 @@ async fn storm(tells: Tells) -> Storm {
 /// than twice the limit.
 #[tokio::test(start_paused = true)]
 async fn a_thousand_who_are_denied_at_once_get_through_in_order() {
-    for tells in [Tells::Everything, Tells::RetryAfter, Tells::Window] {
+    for tells in [Tells::Everything, Tells::RetryAfter, Tells::RetryAfterMs, Tells::Window] {
         let Storm { took, succeeded, sent, busiest_second } = storm(tells).await;
         let told = format!("{tells:?}: {took:?}, {sent} sent, {busiest_second} in one second");
         assert_eq!(succeeded, 1_000, "{told}");
