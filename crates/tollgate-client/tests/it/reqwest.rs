@@ -52,6 +52,29 @@ impl Middleware for Network {
     }
 }
 
+/// Counts what goes out.
+#[cfg(feature = "server")]
+pub(crate) struct Counted(pub(crate) Arc<std::sync::atomic::AtomicUsize>);
+
+#[cfg(feature = "server")]
+impl Middleware for Counted {
+    fn handle<'a, 'b, 'c, 'f>(
+        &'a self,
+        request: Request,
+        extensions: &'b mut Extensions,
+        next: Next<'c>,
+    ) -> Pin<Box<dyn Future<Output = Result<Response>> + Send + 'f>>
+    where
+        'a: 'f,
+        'b: 'f,
+        'c: 'f,
+        Self: 'f,
+    {
+        self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        Box::pin(next.run(request, extensions))
+    }
+}
+
 fn client(answers: &[(u16, &'static str)]) -> (ClientWithMiddleware, Network) {
     let answers = answers.iter().rev().copied().collect();
     let network = Network { answers: Arc::new(Mutex::new(answers)), bodies: Arc::default() };

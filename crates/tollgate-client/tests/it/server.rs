@@ -24,6 +24,7 @@ limits:
   - { name: api, per: [user], rate: 3/hour, algorithm: token_bucket }
   - { name: jobs, per: [worker], concurrency: 1 }
   - { name: many, per: [many], rate: 5000/hour }
+  - { name: quick, per: [quick], rate: 40/second, burst: 5, algorithm: token_bucket }
 ";
 
 /// Longer than any answer takes on the slowest machine.
@@ -293,4 +294,33 @@ fn an_address_is_http_host_and_port() {
         let told = Client::connect(bad).unwrap_err().to_string();
         assert!(told.ends_with("is not http://HOST:PORT, such as http://127.0.0.1:8080"), "{told}");
     }
+}
+
+/// The fields that the server sends are those that the rules go by: forty at once, of which five may
+/// pass, all get through, and none is refused again and again.
+#[cfg(feature = "reqwest")]
+#[tokio::test]
+async fn the_rules_understand_the_server() {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicUsize;
+
+    use reqwest_middleware::ClientBuilder;
+    use tollgate_client::{ClientMiddleware, Rules};
+
+    let running = Running::start();
+    let sent = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&sent);
+    let client = ClientBuilder::new(reqwest::Client::new())
+        .with(ClientMiddleware::new(Rules::new()))
+        .with(crate::reqwest::Counted(counted))
+        .build();
+    let mut tasks = JoinSet::new();
+    for _ in 0..40 {
+        let request = client.get(format!("http://{}/v1/check?quick=x", running.proxy.address()));
+        tasks.spawn(async move { request.send().await.map(|answer| answer.status().as_u16()) });
+    }
+    let answers = tasks.join_all().await;
+    assert!(answers.iter().all(|status| matches!(status, Ok(200))), "{answers:?}");
+    let sent = sent.load(Ordering::Relaxed);
+    assert!(sent <= 100, "{sent} were sent for 40");
 }
