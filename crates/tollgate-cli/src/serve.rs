@@ -24,7 +24,7 @@ const LEVEL: &str = "TOLLGATE_LOG";
 /// Where whoever starts several of us may say how many.
 const REPLICAS: &str = "TOLLGATE_REPLICAS";
 
-/// Decide requests over HTTP, gRPC and the Redis protocol
+/// Decide requests: as a reverse proxy, or asked over HTTP, gRPC and the Redis protocol
 ///
 /// Without a policy a built-in one is served, in memory and on loopback. Logs go to standard
 /// error: text on a terminal, one JSON object a line otherwise. TOLLGATE_REPLICAS says how many

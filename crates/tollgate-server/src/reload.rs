@@ -151,6 +151,9 @@ pub(crate) fn warn(policy: &Policy, descriptors: &Descriptors) {
 }
 
 fn warn_of_changes(at_start: &Settings, now: &Settings) {
+    if now.upstream.is_empty() && !at_start.upstream.is_empty() {
+        tracing::warn!("there is no `upstream` any more; the gateway answers everything with 404");
+    }
     for (name, is_other) in [
         ("listen", at_start.listen != now.listen),
         ("store", at_start.store != now.store),

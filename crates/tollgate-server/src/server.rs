@@ -82,6 +82,11 @@ impl Server {
         for (door, listener) in door::opened_by(policy.settings()) {
             open.push(open_door(door, &listener, &path)?);
         }
+        if open.is_empty() {
+            let sentence = "the policy opens no door; write for example \
+                            listen: { http: 127.0.0.1:8080 }, or an upstream for the gateway";
+            return Err(StartError(sentence.to_owned()));
+        }
         let upstream_tls = tls::for_upstreams(policy.settings(), &path).map_err(StartError)?;
         let (store, keeper) = store(&policy, &path)?;
         let settings = policy.settings().descriptors.clone().unwrap_or_default();
@@ -258,8 +263,13 @@ fn quickstart(upstream: SocketAddr) -> Loaded {
 
 fn open_door(door: Door, listener: &Listener, path: &Path) -> Result<Open, StartError> {
     let entrance = Entrance::new(door, listener, path).map_err(StartError)?;
-    let cannot =
-        |error| StartError(format!("cannot open the {door} door at {}: {error}", listener.address));
+    let cannot = |error| {
+        let address = listener.address;
+        StartError(format!(
+            "cannot open the {door} door at {address}: {error}; `listen` says which doors are open, \
+             and where"
+        ))
+    };
     let socket = TcpListener::bind(listener.address).map_err(cannot)?;
     let address = socket.local_addr().map_err(cannot)?;
     Ok(Open { entrance: Arc::new(entrance), listener: socket, address })

@@ -127,6 +127,7 @@ impl Targets {
         };
         self.count.store(failing.len(), Ordering::Relaxed);
         drop(failing);
+        tracing::debug!(upstream = %target, %why, "a server failed");
         if let Some(length) = length {
             let seconds = length.as_secs();
             tracing::warn!(upstream = %target, %why, seconds, "a server fails and is left out");
