@@ -77,10 +77,10 @@ where
         tracing::debug!(%peer, "no request came in time");
         return;
     };
-    let activity = Arc::default();
+    let activity = Arc::<Activity>::default();
     let stream = TokioIo::new(Watched::new(stream, &activity));
     let watch = Watch::new(&activity, &settings, !is_http2);
-    let link = Arc::new(Link::new(visitor));
+    let link = Arc::new(Link::new(visitor, &activity));
     let layer = link.visitor.gate.layer.clone().peer(move |_| Some(peer));
     let limited = layer.layer(Proxy::new(Arc::clone(&link)));
     let desk = Desk { link: Arc::clone(&link), activity: Arc::clone(&activity), limited };
@@ -157,7 +157,7 @@ where
             },
         };
         if let Some(cut) = cut
-            && (is_ending || cut == Cut::SlowHead)
+            && (is_ending || cut != Cut::Idle)
         {
             tracing::debug!(%peer, ?cut, "a connection was cut");
             return;
@@ -202,18 +202,19 @@ impl Desk {
         &self,
         mut request: Request<Incoming>,
     ) -> impl Future<Output = Result<Response<Outgoing>, Infallible>> + use<> {
-        let (under_way, number) = UnderWay::begin(&self.activity);
         let gate = &self.link.visitor.gate;
         let doubtful = doubt::doubtful(&request);
         let is_http1 = request.version() < Version::HTTP_2;
         let is_clear = doubtful.is_none() && !self.activity.is_sloppy();
         let is_last = is_http1 && !(is_clear && gate.stages.is_ready());
-        let (id, deadline) = gate.limiter.with_policy(|policy| {
+        let (id, under_way, deadline) = gate.limiter.with_policy(|policy| {
             let settings = policy.settings();
             tidy(&mut request, settings);
             let total = settings.gateway.total_timeout;
             let deadline = total.map(|total| moment() + duration(total));
-            (self.link.name(&mut request, &settings.gateway, number), deadline)
+            let (under_way, number) = UnderWay::begin(&self.activity, deadline);
+            let id = self.link.name(&mut request, &settings.gateway, number);
+            (id, under_way, deadline)
         });
         let answering = match doubtful {
             None => Ok(self.limited.clone().call(request)),

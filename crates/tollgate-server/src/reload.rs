@@ -132,10 +132,11 @@ fn reload(
     if let Some(Ok(Loaded { policy, descriptors })) = loaded {
         warn(&policy, &descriptors);
         warn_of_changes(at_start, policy.settings());
+        // Before servers that need it are in force; what nobody needs any more does no harm.
+        if let Some(Some(upstream_tls)) = upstream_tls {
+            gate.upstream_tls.store(Some(upstream_tls));
+        }
         gate.limiter.replace_all(policy, descriptors).map_err(|error| error.to_string())?;
-    }
-    if let Some(upstream_tls) = upstream_tls {
-        gate.upstream_tls.store(upstream_tls);
     }
     for (entrance, lock) in entrances.iter().zip(locks.into_iter().flatten()) {
         entrance.change_lock(lock);

@@ -6,8 +6,8 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -19,14 +19,19 @@ use crate::moment::moment;
 /// Marks of one connection.
 #[derive(Debug, Default)]
 pub(super) struct Activity {
-    /// Bytes that came and went.
+    /// Bytes that came and went, and those that came.
     moved: AtomicU64,
+    read: AtomicU64,
+    /// How many had come when the last request ended. Those after them are the next one's.
+    read_at_end: AtomicU64,
     /// Requests whose head has come.
     begun: AtomicU64,
     /// Those of them whose response has not begun. How long they may take is not for us to say.
     waiting: AtomicUsize,
-    /// Those whose response has not ended.
+    /// Those that have not ended, or whose response has not.
     under_way: AtomicUsize,
+    /// When they must have ended, those of them that must.
+    deadlines: Mutex<Vec<Instant>>,
     /// Whether a line of a head ended otherwise than lines do.
     is_sloppy: AtomicBool,
 }
@@ -38,25 +43,44 @@ impl Activity {
         self.is_sloppy.load(Ordering::Relaxed)
     }
 
+    fn deadlines(&self) -> MutexGuard<'_, Vec<Instant>> {
+        self.deadlines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn read(&self, bytes: usize) {
+        self.read.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.move_on(bytes);
+    }
+
     fn move_on(&self, bytes: usize) {
         self.moved.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 }
 
-/// A request whose response has not ended.
+/// A request or its response, as long as it has not ended.
 #[derive(Debug)]
 pub(super) struct UnderWay {
     activity: Arc<Activity>,
     is_answered: bool,
+    deadline: Option<Instant>,
 }
 
 impl UnderWay {
-    /// A request has come; it is the so-and-so-manieth.
-    pub(super) fn begin(activity: &Arc<Activity>) -> (Self, u64) {
+    /// A request has come, which must have ended by then; it is the so-and-so-manieth.
+    pub(super) fn begin(activity: &Arc<Activity>, deadline: Option<Instant>) -> (Self, u64) {
         activity.waiting.fetch_add(1, Ordering::Relaxed);
         activity.under_way.fetch_add(1, Ordering::Relaxed);
+        if let Some(deadline) = deadline {
+            activity.deadlines().push(deadline);
+        }
         let number = activity.begun.fetch_add(1, Ordering::Relaxed);
-        (Self { activity: Arc::clone(activity), is_answered: false }, number)
+        (Self { activity: Arc::clone(activity), is_answered: false, deadline }, number)
+    }
+
+    /// The body of a request comes, be it after the response.
+    pub(super) fn body(activity: &Arc<Activity>) -> Self {
+        activity.under_way.fetch_add(1, Ordering::Relaxed);
+        Self { activity: Arc::clone(activity), is_answered: true, deadline: None }
     }
 
     /// Its response has begun.
@@ -71,7 +95,15 @@ impl UnderWay {
 impl Drop for UnderWay {
     fn drop(&mut self) {
         self.answered();
-        self.activity.under_way.fetch_sub(1, Ordering::Relaxed);
+        let activity = &self.activity;
+        if activity.under_way.fetch_sub(1, Ordering::Relaxed) == 1 {
+            activity.read_at_end.store(activity.read.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        if let Some(deadline) = self.deadline {
+            let mut deadlines = activity.deadlines();
+            let place = deadlines.iter().position(|it| *it == deadline);
+            place.map(|place| deadlines.swap_remove(place));
+        }
     }
 }
 
@@ -82,6 +114,8 @@ pub(super) enum Cut {
     SlowHead,
     /// Nothing happens.
     Idle,
+    /// A request should have ended, and whoever could say so is not asked: nobody reads the response.
+    Late,
 }
 
 /// Looks at marks.
@@ -91,6 +125,7 @@ pub(super) struct Watch {
     /// How long a head may take. Of HTTP/2 that cannot be seen: what comes may be about anything.
     head: Option<Duration>,
     idle: Option<Duration>,
+    total: Option<Duration>,
     seen: Seen,
     quiet_since: Instant,
     /// Bytes came before the last look, of a request that is not here yet.
@@ -109,6 +144,7 @@ impl Watch {
             activity: Arc::clone(activity),
             head: has_heads.then(|| duration(settings.headers_timeout)),
             idle: settings.idle_timeout.map(duration),
+            total: settings.total_timeout.map(duration),
             seen: Seen::default(),
             quiet_since: moment(),
             has_begun: false,
@@ -117,17 +153,17 @@ impl Watch {
 
     /// How long until the next look; for ever if there is nothing to look for.
     pub(super) fn pause(&self) -> Option<Duration> {
-        match (self.head, self.idle) {
-            (Some(head), Some(idle)) => Some(head.min(idle)),
-            (head, idle) => head.or(idle),
-        }
+        [self.head, self.idle, self.total].into_iter().flatten().min()
     }
 
     /// Looks; tells whether the connection has to end.
     pub(super) fn look(&mut self) -> Option<Cut> {
         let now = moment();
-        let Activity { moved, begun, waiting, under_way, .. } = &*self.activity;
+        let Activity { moved, read, read_at_end, begun, waiting, under_way, .. } = &*self.activity;
         let (moved, begun) = (moved.load(Ordering::Relaxed), begun.load(Ordering::Relaxed));
+        if self.activity.deadlines().iter().any(|deadline| *deadline <= now) {
+            return Some(Cut::Late);
+        }
         let (has_moved, has_asked) = (moved != self.seen.moved, begun != self.seen.begun);
         self.seen = Seen { moved, begun };
         if has_moved || has_asked || waiting.load(Ordering::Relaxed) > 0 {
@@ -135,9 +171,9 @@ impl Watch {
         } else if self.idle.is_some_and(|most| now - self.quiet_since >= most) {
             return Some(Cut::Idle);
         }
-        let is_between = !has_asked && under_way.load(Ordering::Relaxed) == 0;
-        let has_begun = is_between && has_moved;
-        if self.head.is_some() && is_between && self.has_begun {
+        let has_begun = under_way.load(Ordering::Relaxed) == 0
+            && read.load(Ordering::Relaxed) != read_at_end.load(Ordering::Relaxed);
+        if self.head.is_some() && has_begun && self.has_begun && !has_asked {
             return Some(Cut::SlowHead);
         }
         self.has_begun = has_begun;
@@ -177,7 +213,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(context, buffer);
         let new = &buffer.filled()[before..];
-        self.activity.move_on(new.len());
+        self.activity.read(new.len());
         // What comes while no request is under way begins with the head of one.
         if self.activity.under_way.load(Ordering::Relaxed) == 0 && has_bare_feed(new) {
             self.activity.is_sloppy.store(true, Ordering::Relaxed);
@@ -270,9 +306,9 @@ mod tests {
     async fn a_head_that_comes_byte_by_byte_is_given_up() {
         let activity = Arc::default();
         let mut watch = watch(&activity);
-        activity.move_on(1);
+        activity.read(1);
         assert_eq!(look_later(&mut watch).await, None);
-        activity.move_on(1);
+        activity.read(1);
         assert_eq!(look_later(&mut watch).await, Some(Cut::SlowHead));
     }
 
@@ -280,8 +316,8 @@ mod tests {
     async fn a_connection_may_rest_between_requests_for_a_while() {
         let activity = Arc::default();
         let mut watch = watch(&activity);
-        activity.move_on(100);
-        drop(UnderWay::begin(&activity));
+        activity.read(100);
+        drop(UnderWay::begin(&activity, None));
         activity.move_on(100);
         assert_eq!(look_later(&mut watch).await, None);
         assert_eq!(look_later(&mut watch).await, None);
@@ -294,7 +330,7 @@ mod tests {
         let activity = Arc::default();
         let mut watch = watch(&activity);
         activity.move_on(100);
-        let (mut request, number) = UnderWay::begin(&activity);
+        let (mut request, number) = UnderWay::begin(&activity, None);
         assert_eq!(number, 0);
         for _ in 0..10 {
             assert_eq!(look_later(&mut watch).await, None);
@@ -308,11 +344,53 @@ mod tests {
     async fn a_body_that_gets_on_is_never_cut_however_slow() {
         let activity = Arc::default();
         let mut watch = watch(&activity);
-        let (mut request, _) = UnderWay::begin(&activity);
+        let (mut request, _) = UnderWay::begin(&activity, None);
         request.answered();
         for _ in 0..10 {
             activity.move_on(1);
             assert_eq!(look_later(&mut watch).await, None);
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_comes_and_goes_for_one_request_is_not_the_head_of_the_next() {
+        let activity = Arc::default();
+        let mut watch = watch(&activity);
+        activity.read(100);
+        let (request, _) = UnderWay::begin(&activity, None);
+        let body = UnderWay::body(&activity);
+        assert_eq!(look_later(&mut watch).await, None);
+        // The response has ended, and more of the request comes.
+        drop(request);
+        for _ in 0..4 {
+            activity.read(1);
+            assert_eq!(look_later(&mut watch).await, None);
+        }
+        activity.read(1);
+        drop(body);
+        activity.move_on(100);
+        assert_eq!(look_later(&mut watch).await, None);
+        assert_eq!(look_later(&mut watch).await, None);
+        assert_eq!(look_later(&mut watch).await, Some(Cut::Idle), "it rests, and is not slow");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_should_have_ended_is_cut_though_bytes_move() {
+        let activity = Arc::default();
+        let total = Duration::from_secs(10);
+        let mut settings = Gateway::default();
+        settings.total_timeout = Some(Micros::from_secs(10));
+        let mut watch = Watch::new(&activity, &settings, true);
+        assert_eq!(watch.pause(), Some(total));
+        let (mut request, _) = UnderWay::begin(&activity, Some(moment() + total));
+        request.answered();
+        activity.move_on(1);
+        advance(total / 2).await;
+        assert_eq!(watch.look(), None);
+        activity.move_on(1);
+        advance(total / 2).await;
+        assert_eq!(watch.look(), Some(Cut::Late));
+        drop(request);
+        assert_eq!(watch.look(), None);
     }
 }

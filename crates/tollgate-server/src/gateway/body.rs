@@ -10,7 +10,9 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use tollgate::http::layer::RequestBody;
 
+use super::activity::{Activity, UnderWay};
 use super::bounds::SENT_AGAIN_BYTES_MAX;
+use super::fields;
 use super::pool::Loan;
 
 /// The body of a request, as the layer hands it on.
@@ -21,7 +23,7 @@ pub(super) enum Sending {
     /// There is none, so that the request may be sent once more.
     Nothing,
     /// What the client sends.
-    Passing { body: Received, progress: Arc<Progress> },
+    Passing { body: Received, progress: Arc<Progress>, _under_way: UnderWay },
     /// What was sent already, to a server that did not look at it.
     Again(Bytes),
 }
@@ -42,7 +44,7 @@ impl Progress {
         self.has_moved.swap(false, Ordering::Relaxed)
     }
 
-    fn has_ended(&self) -> bool {
+    pub(super) fn has_ended(&self) -> bool {
         self.has_ended.load(Ordering::Relaxed)
     }
 
@@ -94,12 +96,14 @@ impl Sending {
     }
 }
 
-impl From<Received> for Sending {
-    fn from(body: Received) -> Self {
+impl Sending {
+    /// The body of a request on its way.
+    pub(super) fn new(body: Received, activity: &Arc<Activity>) -> Self {
         if body.is_end_stream() {
             return Self::Nothing;
         }
-        Self::Passing { body, progress: Arc::default() }
+        let _under_way = UnderWay::body(activity);
+        Self::Passing { body, progress: Arc::default(), _under_way }
     }
 }
 
@@ -124,10 +128,15 @@ impl Body for Sending {
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         let (body, progress) = match &mut *self {
             Self::Nothing => return Poll::Ready(None),
-            Self::Passing { body, progress } => (body, progress),
+            Self::Passing { body, progress, .. } => (body, progress),
             Self::Again(bytes) => return Poll::Ready(whole(bytes)),
         };
-        let frame = ready!(Pin::new(&mut *body).poll_frame(context));
+        let mut frame = ready!(Pin::new(&mut *body).poll_frame(context));
+        if let Some(Ok(frame)) = &mut frame
+            && let Some(trailers) = frame.trailers_mut()
+        {
+            fields::pass_on_trailers(trailers);
+        }
         progress.has_moved.store(true, Ordering::Relaxed);
         progress.note(&frame);
         if matches!(frame, Some(Err(_))) {

@@ -10,8 +10,8 @@ pub(crate) const UPSTREAMS_TOLD_MAX: usize = 1_000;
 /// Requests of one HTTP/2 connection at a time.
 pub(super) const STREAMS_MAX: u32 = 200;
 
-/// How much of one request's body an HTTP/2 client may send before it is passed on, and of all
-/// bodies of a connection together.
+/// How much of one body may come over HTTP/2 before it is passed on, and of all bodies of a client's
+/// connection together.
 pub(super) const STREAM_WINDOW: u32 = 256 * 1024;
 pub(super) const CONNECTION_WINDOW: u32 = 1024 * 1024;
 
@@ -27,6 +27,10 @@ pub(crate) const IDLE_LOOK: Duration = Duration::from_secs(5);
 /// Requests at a time on one connection of HTTP/2 to a server, which should take at least so many;
 /// for more there is another connection.
 pub(super) const REQUESTS_MAX: usize = 100;
+
+/// And of all bodies of a connection to a server. They are for different clients, none of whom may
+/// have to wait because others do not read.
+pub(super) const SERVER_WINDOW: u32 = STREAM_WINDOW * REQUESTS_MAX as u32;
 
 /// How much of a request's body is kept until its response begins, so that it can be sent again if a
 /// server of HTTP/2 ends the connection without looking at it. Most requests that change something

@@ -15,7 +15,7 @@ use tokio_rustls::TlsConnector;
 use tollgate::{Scheme, Target};
 
 use super::body::Sending;
-use super::bounds::SEND_BUFFER_MAX;
+use super::bounds::{SEND_BUFFER_MAX, SERVER_WINDOW, STREAM_WINDOW};
 use crate::bounds::HEAD_BYTES_MAX;
 
 /// Where requests of a connection go in.
@@ -107,6 +107,8 @@ where
     let (requests, connection) = http2::Builder::new(TokioExecutor::new())
         .max_header_list_size(HEAD_BYTES_MAX as u32)
         .max_send_buf_size(SEND_BUFFER_MAX)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(SERVER_WINDOW)
         .handshake(TokioIo::new(stream))
         .await
         .map_err(io::Error::other)?;

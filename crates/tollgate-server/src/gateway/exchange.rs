@@ -36,6 +36,8 @@ pub(super) enum Trouble {
     Late,
     /// The client did not send all of its request.
     Unfinished,
+    /// The request stopped half way, and who of the two does not get on is not known.
+    Stalled,
 }
 
 impl fmt::Display for Trouble {
@@ -45,6 +47,7 @@ impl fmt::Display for Trouble {
             Self::Broken(error) => write!(f, "the connection broke: {error}"),
             Self::Late => f.write_str("no response in time"),
             Self::Unfinished => f.write_str("the request did not come to its end"),
+            Self::Stalled => f.write_str("the request stopped half way"),
         }
     }
 }
@@ -53,7 +56,7 @@ impl Failed {
     /// Tells of a server that failed, unless it was the client who did, or we.
     pub(super) fn tell(&self, targets: &Targets, target: &Target) {
         match &self.why {
-            Trouble::Unfinished => {}
+            Trouble::Unfinished | Trouble::Stalled => {}
             Trouble::Unreachable(error) if is_exhausted(error) => {}
             why => targets.failed(target, why),
         }
@@ -108,7 +111,11 @@ pub(super) async fn exchange(
             *slot = unsent.or_else(|| again(copy?, progress.as_deref(), is_unseen));
             Err(Failed { is_unsent, why: Trouble::Broken(error.into_error()) })
         }
-        None => Err(Failed { is_unsent: false, why: Trouble::Late }),
+        None => {
+            let is_half = progress.is_some_and(|it| !it.has_ended());
+            let why = if is_half { Trouble::Stalled } else { Trouble::Late };
+            Err(Failed { is_unsent: false, why })
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 use http::header::{
     CONNECTION, CONTENT_LENGTH, COOKIE, FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue, TE,
-    UPGRADE, VIA,
+    TRANSFER_ENCODING, UPGRADE, VIA,
 };
 use http::{Version, request};
 use smallvec::SmallVec;
@@ -97,13 +97,28 @@ impl Sender {
 /// What a request asks its connection to become, if anything. Another HTTP it does not become, nor
 /// what may hide one: requests in there would be judged by nobody.
 pub(super) fn upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
-    let is_asked = tokens(headers, &CONNECTION).any(|token| token.eq_ignore_ascii_case("upgrade"));
+    let is_asked = tokens(headers, &CONNECTION).any(|token| token.eq_ignore_ascii_case(b"upgrade"));
     let to = headers.get(UPGRADE).filter(|_| is_asked)?;
-    let is_http = |token: &str| {
-        let name = token.split('/').next().unwrap_or_default();
-        ["h2", "h2c", "http", "tls"].iter().any(|it| it.eq_ignore_ascii_case(name))
+    (!leads_to_http(headers)).then(|| to.clone())
+}
+
+/// Whether `Upgrade` names HTTP or what may hide it, or what is no name.
+pub(super) fn leads_to_http(headers: &HeaderMap) -> bool {
+    let is_http = |token: &[u8]| {
+        let name = token.split(|byte| *byte == b'/').next().unwrap_or_default();
+        let names: [&[u8]; 4] = [b"h2", b"h2c", b"http", b"tls"];
+        names.iter().any(|it| it.eq_ignore_ascii_case(name)) || !token.is_ascii()
     };
-    (!tokens(headers, &UPGRADE).any(is_http)).then(|| to.clone())
+    tokens(headers, &UPGRADE).any(is_http)
+}
+
+/// Takes out of the trailers of a request what they may not say.
+pub(super) fn pass_on_trailers(trailers: &mut HeaderMap) {
+    remove(trailers, |name| {
+        let is_ours = name == "forwarded" || name.starts_with("x-forwarded-");
+        let is_framing = matches!(name, "content-length" | "host");
+        is_of_connection(name) || is_of_limits(name) || is_look_alike(name) || is_ours || is_framing
+    });
 }
 
 /// Makes the head of a client's request that of ours. A connection that is to become something else
@@ -116,7 +131,7 @@ pub(super) fn pass_on_request(
 ) {
     let headers = &mut parts.headers;
     let takes_trailers = headers.contains_key(TE)
-        && tokens(headers, &TE).any(|token| token.eq_ignore_ascii_case("trailers"));
+        && tokens(headers, &TE).any(|token| token.eq_ignore_ascii_case(b"trailers"));
     // Who waits for leave to send its body has it: we read as soon as a server does.
     remove(headers, |name| {
         is_of_connection(name) || is_of_limits(name) || is_look_alike(name) || name == "expect"
@@ -136,6 +151,10 @@ pub(super) fn pass_on_request(
 
 /// Makes the head of a server's response that of ours.
 pub(super) fn pass_on_response(headers: &mut HeaderMap, version: Version) {
+    // A body that comes in chunks is as long as they are, whatever else is said.
+    if headers.contains_key(TRANSFER_ENCODING) {
+        headers.remove(CONTENT_LENGTH);
+    }
     // What became of this connection was settled by whoever passes the response on.
     remove(headers, is_of_connection);
     headers.reserve(ADDED);
@@ -162,12 +181,12 @@ pub(super) fn request_id<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Optio
 
 /// Makes sure that a field of ours goes on: a client may have named it in `Connection`.
 pub(super) fn hold_on_to(headers: &mut HeaderMap, name: &HeaderName) {
-    let is_it = |token: &str| token.eq_ignore_ascii_case(name.as_str());
+    let is_it = |token: &[u8]| token.eq_ignore_ascii_case(name.as_str().as_bytes());
     if !tokens(headers, &CONNECTION).any(is_it) {
         return;
     }
-    let others: Vec<&str> = tokens(headers, &CONNECTION).filter(|token| !is_it(token)).collect();
-    let others = HeaderValue::from_str(&others.join(", "));
+    let others: Vec<&[u8]> = tokens(headers, &CONNECTION).filter(|token| !is_it(token)).collect();
+    let others = HeaderValue::from_bytes(&others.join(&b", "[..]));
     headers.insert(CONNECTION, others.expect("what was in values may be in one"));
 }
 
@@ -176,7 +195,8 @@ fn remove(headers: &mut HeaderMap, is_out: impl Fn(&str) -> bool) {
     let is_out = |name: &&HeaderName| is_out(name.as_str());
     let mut out: SmallVec<[HeaderName; 4]> = headers.keys().filter(is_out).cloned().collect();
     if out.contains(&CONNECTION) {
-        let named = tokens(headers, &CONNECTION).filter_map(|token| token.parse().ok());
+        let named =
+            tokens(headers, &CONNECTION).filter_map(|token| HeaderName::from_bytes(token).ok());
         let named: Vec<HeaderName> = named.filter(|name| !is_needed(name)).collect();
         out.extend(named);
     }
@@ -191,9 +211,10 @@ fn is_needed(name: &HeaderName) -> bool {
 }
 
 /// The words in all lines of a field.
-fn tokens<'h>(headers: &'h HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'h str> {
-    let lines = headers.get_all(name).iter().filter_map(|line| line.to_str().ok());
-    lines.flat_map(|line| line.split(',')).map(str::trim).filter(|token| !token.is_empty())
+fn tokens<'h>(headers: &'h HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'h [u8]> {
+    let lines = headers.get_all(name).iter().map(HeaderValue::as_bytes);
+    let tokens = lines.flat_map(|line| line.split(|byte| *byte == b','));
+    tokens.map(<[u8]>::trim_ascii).filter(|token| !token.is_empty())
 }
 
 /// HTTP/2 may send cookies in several lines; HTTP/1.1 may not.
@@ -382,6 +403,40 @@ mod tests {
         assert_eq!(passed(&lines, "x_forwarded_for"), "");
         assert_eq!(passed(&lines, "x-forwarded_proto"), "");
         assert_eq!(passed(&lines, "x_other"), "kept");
+    }
+
+    #[test]
+    fn a_response_in_chunks_has_no_other_length() {
+        let mut headers =
+            parts(&[("transfer-encoding", "chunked"), ("content-length", "4")]).headers;
+        pass_on_response(&mut headers, Version::HTTP_11);
+        assert!(!headers.contains_key(CONTENT_LENGTH));
+        let mut headers = parts(&[("content-length", "4")]).headers;
+        pass_on_response(&mut headers, Version::HTTP_11);
+        assert!(headers.contains_key(CONTENT_LENGTH));
+    }
+
+    #[test]
+    fn trailers_say_nothing_that_is_ours_to_say() {
+        let mut trailers = parts(&[
+            ("x-forwarded-for", "192.0.2.1"),
+            ("forwarded", "for=192.0.2.1"),
+            ("ratelimit", "x"),
+            ("content-length", "4"),
+            ("grpc-status", "0"),
+        ])
+        .headers;
+        pass_on_trailers(&mut trailers);
+        assert_eq!(trailers.keys().collect::<Vec<_>>(), ["grpc-status"]);
+    }
+
+    #[test]
+    fn an_upgrade_that_is_no_text_is_none() {
+        let mut headers = parts(&[("connection", "upgrade")]).headers;
+        headers.insert(UPGRADE, HeaderValue::from_bytes(b"h2c, \xff").expect("bytes"));
+        assert_eq!(upgrade(&headers), None);
+        headers.insert(UPGRADE, HeaderValue::from_bytes(b"\xff").expect("bytes"));
+        assert_eq!(upgrade(&headers), None);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! A response on its way to the client.
 
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::Response;
@@ -70,16 +70,15 @@ impl Body for Outgoing {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let this = self.project();
-        let next = match this.body.project() {
+        if let Some(deadline) = this.deadline
+            && deadline.as_mut().poll(context).is_ready()
+        {
+            return Poll::Ready(Some(Err("the request has had its time".into())));
+        }
+        match this.body.project() {
             KindProjection::Judged { body } => body.poll_frame(context),
             KindProjection::Own { body } => body.poll_frame(context).map_err(Into::into),
-        };
-        if next.is_ready() {
-            return next;
         }
-        let Some(deadline) = this.deadline else { return Poll::Pending };
-        ready!(deadline.as_mut().poll(context));
-        Poll::Ready(Some(Err("the request has had its time".into())))
     }
 
     fn is_end_stream(&self) -> bool {

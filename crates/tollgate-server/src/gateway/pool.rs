@@ -14,7 +14,7 @@ use tollgate::Target;
 
 use super::body::Sending;
 use super::bounds::{IDLE_MAX, REQUESTS_MAX};
-use super::dial::Dialled;
+use super::dial::{Dialled, Purpose};
 use crate::moment::moment;
 
 /// The connections of one thread.
@@ -92,17 +92,21 @@ impl Upstream {
                 kept.idle.pop()?.requests
             };
             // It was kept when its response was complete, a moment before it takes the next request.
-            let mut loan = One { requests, upstream: Arc::clone(self) };
+            let mut loan = One { requests, upstream: Some(Arc::clone(self)) };
             if loan.requests.ready().await.is_ok() {
                 return Some(Loan::One(loan));
             }
         }
     }
 
-    /// A connection that was just made.
-    pub(super) fn fresh(self: &Arc<Self>, dialled: Dialled) -> Loan {
+    /// A connection that was just made. One that was made to leave HTTP is not kept if it does not:
+    /// others may have been promised another version.
+    pub(super) fn fresh(self: &Arc<Self>, dialled: Dialled, purpose: Purpose) -> Loan {
         match dialled {
-            Dialled::One(requests) => Loan::One(One { requests, upstream: Arc::clone(self) }),
+            Dialled::One(requests) => {
+                let upstream = (purpose == Purpose::Requests).then(|| Arc::clone(self));
+                Loan::One(One { requests, upstream })
+            }
             Dialled::Many(requests) => {
                 let mut shared = Shared { requests, streams: Arc::default(), idle_since: None };
                 let stream = shared.stream();
@@ -143,7 +147,8 @@ pub(super) enum Loan {
 /// A connection that carries one request at a time.
 pub(super) struct One {
     requests: http1::SendRequest<Sending>,
-    upstream: Arc<Upstream>,
+    /// Who keeps it afterwards, if anybody does.
+    upstream: Option<Arc<Upstream>>,
 }
 
 /// A place on a connection that carries many.
@@ -176,7 +181,7 @@ impl Loan {
 
     /// Keeps the connection for the next request: both this one and its response are complete.
     pub(super) fn end(self) {
-        let Self::One(One { requests, upstream }) = self else { return };
+        let Self::One(One { requests, upstream: Some(upstream) }) = self else { return };
         if requests.is_closed() {
             return;
         }

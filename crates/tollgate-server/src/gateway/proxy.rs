@@ -19,7 +19,7 @@ use tollgate::Gateway;
 use tollgate::http::path;
 use tower_service::Service;
 
-use super::activity::duration;
+use super::activity::{Activity, duration};
 use super::body::{Coming, Progress, Received, Sending};
 use super::bounds::ATTEMPTS_MAX;
 use super::dial::{Purpose, dial};
@@ -40,6 +40,7 @@ pub(super) struct Link {
     /// Names the connection, in the ids of its requests.
     pub(super) id: u64,
     sender: Sender,
+    activity: Arc<Activity>,
     /// What the connection becomes when it is no longer HTTP.
     tunnel: Mutex<Option<Tunnel>>,
 }
@@ -92,10 +93,11 @@ impl Patience {
 }
 
 impl Link {
-    pub(super) fn new(visitor: Visitor) -> Self {
+    pub(super) fn new(visitor: Visitor, activity: &Arc<Activity>) -> Self {
         let sender = Sender::new(visitor.peer.ip(), visitor.entrance.tls().is_some());
         let id = visitor.gate.number();
-        Self { visitor, id, sender, tunnel: Mutex::default() }
+        let activity = Arc::clone(activity);
+        Self { visitor, id, sender, activity, tunnel: Mutex::default() }
     }
 
     /// What the connection has become, now that it is no longer HTTP.
@@ -116,7 +118,7 @@ impl Link {
             return Box::pin(self.upgrade(plan, request, to, client)).await;
         }
         fields::pass_on_request(&mut parts, &self.sender, plan.is_trusted, None);
-        let mut slot = Some(Request::from_parts(parts, Sending::from(body)));
+        let mut slot = Some(Request::from_parts(parts, Sending::new(body, &self.activity)));
         match self.send(&plan, &mut slot, Purpose::Requests).await {
             Ok((response, loan, progress)) => finish(response, loan, progress),
             Err(trouble) => trouble.answer(),
@@ -143,11 +145,12 @@ impl Link {
         };
         websocket::prepare(&mut parts.headers);
         fields::pass_on_request(&mut parts, &self.sender, plan.is_trusted, Some(to));
-        let mut slot = Some(Request::from_parts(parts, Sending::from(body)));
+        let mut slot = Some(Request::from_parts(parts, Sending::new(body, &self.activity)));
         match self.send(&plan, &mut slot, Purpose::Upgrade).await {
             Ok((response, loan, progress)) => {
                 let has_agreed = response.status() == StatusCode::SWITCHING_PROTOCOLS
-                    && websocket::is_websocket(response.headers()) == socket.is_some();
+                    && websocket::is_websocket(response.headers()) == socket.is_some()
+                    && !fields::leads_to_http(response.headers());
                 if !has_agreed {
                     return finish(response, loan, progress);
                 }
@@ -222,7 +225,9 @@ impl Link {
                     }
                 }
                 Err(failed) => {
-                    failed.tell(targets, &upstream.target);
+                    if !matches!(failed.why, Trouble::Broken(_)) {
+                        failed.tell(targets, &upstream.target);
+                    }
                     return Err(failed);
                 }
             }
@@ -241,7 +246,9 @@ impl Link {
         let gate = &self.visitor.gate;
         let tls: Option<Arc<ClientConfig>> = gate.upstream_tls.load_full();
         let exchanged = match dial(&upstream.target, purpose, &tls, patience.connect).await {
-            Ok(dialled) => exchange(upstream.fresh(dialled), slot, upstream, patience.head).await,
+            Ok(dialled) => {
+                exchange(upstream.fresh(dialled, purpose), slot, upstream, patience.head).await
+            }
             Err(error) => Err(Failed { is_unsent: true, why: Trouble::Unreachable(error) }),
         };
         match &exchanged {
@@ -276,7 +283,7 @@ impl Trouble {
     /// What the client is told.
     fn answer(&self) -> Response<Coming> {
         match self {
-            Self::Late => {
+            Self::Late | Self::Stalled => {
                 refusal(StatusCode::GATEWAY_TIMEOUT, "the server behind this one does not answer")
             }
             Self::Unfinished => {

@@ -43,6 +43,7 @@ pub(crate) struct TargetCount {
 #[derive(Debug, Default)]
 struct Failing {
     in_a_row: u32,
+    failed_at: Option<Instant>,
     left_out: Option<LeftOut>,
 }
 
@@ -50,6 +51,8 @@ struct Failing {
 struct LeftOut {
     until: Instant,
     length: Duration,
+    /// Somebody asks it meanwhile, to see whether it works again.
+    is_on_trial: bool,
 }
 
 impl Default for Targets {
@@ -82,13 +85,20 @@ impl Targets {
             return targets.take(ATTEMPTS_MAX).collect();
         }
         let now = moment();
-        let failing = self.lock();
+        let mut failing = self.lock();
         let is_out = |target: &&Target| {
             let left_out = failing.get(*target).and_then(|it| it.left_out);
             left_out.is_some_and(|it| it.until > now)
         };
         let others = targets.clone().filter(|it| !is_out(it));
-        others.chain(targets.filter(is_out)).take(ATTEMPTS_MAX).collect()
+        let line: Line<'r> = others.chain(targets.filter(is_out)).take(ATTEMPTS_MAX).collect();
+        // One request is enough to try whoever was left out; others wait for what comes of it.
+        let first = line.first().and_then(|first| failing.get_mut(*first)?.left_out.as_mut());
+        if let Some(left_out) = first.filter(|it| it.until <= now) {
+            left_out.until = now + left_out.length;
+            left_out.is_on_trial = true;
+        }
+        line
     }
 
     /// A server has answered.
@@ -112,15 +122,17 @@ impl Targets {
         let mut failing = self.lock();
         if !failing.contains_key(target) {
             // Servers of policies that are long gone.
-            failing.retain(|_, it| it.left_out.is_none_or(|it| it.until + LEFT_OUT_MAX > now));
+            let is_recent = |at: Instant| now - at < 2 * LEFT_OUT_MAX;
+            failing.retain(|_, it| it.failed_at.is_some_and(is_recent));
         }
         let known = failing.entry(target.clone()).or_default();
         known.in_a_row = known.in_a_row.saturating_add(1);
-        let is_out = known.left_out.is_some_and(|it| it.until > now);
+        known.failed_at = Some(now);
+        let is_out = known.left_out.is_some_and(|it| it.until > now && !it.is_on_trial);
         let length = if known.in_a_row >= FAILURES_MAX && !is_out {
             let longer = |it: LeftOut| (it.length * 2).min(LEFT_OUT_MAX);
             let length = known.left_out.map_or(LEFT_OUT, longer);
-            known.left_out = Some(LeftOut { until: now + length, length });
+            known.left_out = Some(LeftOut { until: now + length, length, is_on_trial: false });
             Some(length)
         } else {
             None

@@ -36,7 +36,7 @@ impl Gateway {
     /// `upstream`.
     pub(crate) fn around(upstream: Upstream, policy: &str) -> Self {
         let policy = format!("upstream: http://{}\n{policy}", upstream.address);
-        let running = Running::with_files(&with_doors(&["gateway"], &policy), &[]);
+        let running = Running::with_files(&with_doors(&["gateway", "admin"], &policy), &[]);
         Self { running, upstream }
     }
 

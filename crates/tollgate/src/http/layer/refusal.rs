@@ -89,8 +89,9 @@ fn in_http(status: StatusCode, form: Form, body: Vec<u8>) -> Response<Bytes> {
 /// Whether a message is one of gRPC, whose callers understand no other answers.
 pub(super) fn is_grpc(headers: &HeaderMap) -> bool {
     let kind = headers.get(CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
-    let rest = kind.strip_prefix(b"application/grpc");
-    rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';')))
+    const GRPC: &[u8] = b"application/grpc";
+    let Some((name, rest)) = kind.split_at_checked(GRPC.len()) else { return false };
+    name.eq_ignore_ascii_case(GRPC) && matches!(rest.first(), None | Some(b'+' | b';'))
 }
 
 /// An answer of gRPC without a message, where the trailers are all there is and so are headers.

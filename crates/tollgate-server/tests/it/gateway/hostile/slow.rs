@@ -3,6 +3,8 @@
 use std::thread;
 use std::time::Duration;
 
+use tollgate_server::Door;
+
 use super::wire::{Wire, plain, request};
 use crate::gateway::Gateway;
 use crate::gateway::client::Client;
@@ -84,6 +86,41 @@ fn a_response_that_nobody_reads_is_cut() {
     let mut wire = Wire::open(&gateway);
     wire.client.send(request(1, &plain("GET", "/endless"), END_STREAM));
     gateway.upstream.wait("both are cut", |log| log.count == 2 && log.open == 0);
+}
+
+#[test]
+fn a_response_that_takes_too_long_is_cut_whether_or_not_somebody_reads_it() {
+    let upstream = Upstream::start(|exchange| {
+        exchange.body();
+        exchange.send("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n");
+        let chunk = format!("10000\r\n{}\r\n", "x".repeat(0x10000));
+        while exchange.send(&chunk) {}
+        exchange.close();
+    });
+    let policy = "gateway: {total_timeout: 300ms, idle_timeout: off}\nlimits: []";
+    let gateway = Gateway::around(upstream, policy);
+    let mut clients = [(); 2].map(|()| gateway.connect());
+    for client in &mut clients {
+        client.send("GET /endless HTTP/1.1\r\nHost: a\r\n\r\n");
+    }
+    clients[0].rest();
+    gateway.upstream.wait("both are cut", |log| log.count == 2 && log.open == 0);
+}
+
+#[test]
+fn clients_that_stop_half_way_do_not_have_a_server_left_out() {
+    let policy = "gateway: {headers_timeout: 300ms}\nlimits: []";
+    let gateway = Gateway::start(policy);
+    let mut clients = [(); 5].map(|()| gateway.connect());
+    for client in &mut clients {
+        client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nhalf");
+    }
+    for mut client in clients {
+        assert_eq!(client.answer().status, 504);
+    }
+    let figures = gateway.running.ask(Door::Admin, "GET /metrics", "").body;
+    let failures = figures.lines().find(|it| it.starts_with("tollgate_upstream_failures_total{"));
+    assert!(failures.is_some_and(|line| line.ends_with(" 0")), "{failures:?}");
 }
 
 #[test]
