@@ -31,6 +31,7 @@ impl Lint<'_, '_> {
         for limit in &self.document.limits {
             self.varies_at_will(limit);
             self.no_tenants(limit);
+            self.gateway_cannot_tell(limit);
             self.always_denied(limit);
             self.log_grows(limit);
             match limit.layer {
@@ -136,6 +137,38 @@ impl Lint<'_, '_> {
             self.attributes.name(sources[0])
         );
         self.warn(*span, WarningCode::NoTenants, sentence);
+    }
+
+    /// Whether the gateway knows nothing that a limit counts by, and so counts all its clients as
+    /// one. Tenants are spoken of elsewhere.
+    fn gateway_cannot_tell(&mut self, limit: &LimitDraft) {
+        if limit.layer != Layer::Request || !self.has_gateway() {
+            return;
+        }
+        let is_unknown = |id: &AttributeId| {
+            let name = self.attributes.name(*id);
+            let is_looked_up = &**name == "tenant" || &**name == "tier";
+            Origin::of(name) == Origin::Trusted && !is_looked_up
+        };
+        let asks_for_it = limit.when.iter().any(|condition| {
+            is_unknown(&condition.attribute)
+                && !matches!(condition.test, Test::Absent | Test::Not(_))
+        });
+        let unknown = limit.per.iter().find(|(_, sources)| sources.iter().all(is_unknown));
+        let (false, Some((span, sources))) = (asks_for_it, unknown) else { return };
+        let (owner, name) = (limit.owner(), self.attributes.name(sources[0]));
+        let sentence = format!(
+            "{owner} counts by {name}, which only a caller of the API can say: at the gateway nobody \
+             has one, and all share one count"
+        );
+        self.warn(*span, WarningCode::GatewayCannotTell, sentence);
+    }
+
+    /// Whether the gateway is open.
+    fn has_gateway(&self) -> bool {
+        let settings = &self.document.settings;
+        let is_open = settings.listen.gateway.is_some() || !settings.listen.is_written;
+        is_open && !settings.upstream.is_empty()
     }
 
     fn always_denied(&mut self, limit: &LimitDraft) {

@@ -152,6 +152,9 @@ pub enum WarningCode {
     /// `no-tenants`: a limit counts by tenant, and nothing looks tenants up: at HTTP doors nobody has
     /// one, and all are counted together.
     NoTenants,
+    /// `gateway-cannot-tell`: a limit counts by what only callers of the API say, and at the gateway
+    /// all are counted together.
+    GatewayCannotTell,
     /// `no-limits`: the policy limits nothing.
     NoLimits,
     /// `needs-redis`: a limit says how nodes agree or how it is split, and the store is this process's
@@ -172,7 +175,7 @@ pub enum WarningCode {
 
 impl WarningCode {
     /// All of them.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::VariesAtWill,
         Self::LogGrows,
         Self::AlwaysDenied,
@@ -186,6 +189,7 @@ impl WarningCode {
         Self::GatewayIdle,
         Self::OpenDoor,
         Self::NoTenants,
+        Self::GatewayCannotTell,
         Self::NoLimits,
         Self::NeedsRedis,
         Self::CountsApart,
@@ -211,6 +215,7 @@ impl WarningCode {
             Self::GatewayIdle => "gateway-idle",
             Self::OpenDoor => "open-door",
             Self::NoTenants => "no-tenants",
+            Self::GatewayCannotTell => "gateway-cannot-tell",
             Self::NoLimits => "no-limits",
             Self::NeedsRedis => "needs-redis",
             Self::CountsApart => "counts-apart",
