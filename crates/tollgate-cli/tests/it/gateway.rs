@@ -2,7 +2,7 @@
 //! or to stop.
 
 use std::fs;
-use std::net::{SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
@@ -58,30 +58,6 @@ fn policy(upstream: &str) -> String {
     )
 }
 
-/// Asks over one connection after the other until none is taken any more. What is asked over a
-/// connection that has answered before, and did not say that it would close, is not lost.
-fn ask_until_turned_away(address: SocketAddr, answered: &AtomicUsize) {
-    while let Ok(mut connection) = Connection::try_open(address) {
-        let mut is_in_use = false;
-        loop {
-            match connection.ask("POST", "/", &[], "hello") {
-                Ok(answer) => {
-                    assert_eq!((answer.status, &*answer.body), (200, "app"), "{answer:?}");
-                    answered.fetch_add(1, Ordering::Relaxed);
-                    if answer.field("connection") == Some("close") {
-                        break;
-                    }
-                }
-                Err(error) => {
-                    assert!(!is_in_use, "a request was lost: {error}");
-                    break;
-                }
-            }
-            is_in_use = true;
-        }
-    }
-}
-
 #[test]
 fn sigterm_under_load_loses_nothing_that_was_passed_on() {
     let (folder, app) = (Folder::new(), App::start());
@@ -90,7 +66,10 @@ fn sigterm_under_load_loses_nothing_that_was_passed_on() {
     let answered = AtomicUsize::new(0);
     thread::scope(|scope| {
         for _ in 0..8 {
-            scope.spawn(|| ask_until_turned_away(address, &answered));
+            scope.spawn(|| {
+                let asked = ("POST", "/", "hello");
+                http::ask_until_turned_away(address, asked, Some("app"), &answered);
+            });
         }
         eventually("there is load", || (answered.load(Ordering::Relaxed) > 500).then_some(()));
         server.process.signal("TERM");

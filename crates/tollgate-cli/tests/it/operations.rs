@@ -111,7 +111,9 @@ fn sigterm_under_load_answers_whatever_was_taken_and_ends_with_0() {
     let answered = AtomicUsize::new(0);
     thread::scope(|scope| {
         for _ in 0..8 {
-            scope.spawn(|| ask_until_turned_away(address, &answered));
+            scope.spawn(|| {
+                http::ask_until_turned_away(address, ("GET", "/v1/check", ""), None, &answered);
+            });
         }
         eventually("there is load", || (answered.load(Ordering::Relaxed) > 1_000).then_some(()));
         server.process.signal("TERM");
@@ -126,30 +128,6 @@ fn sigterm_under_load_answers_whatever_was_taken_and_ends_with_0() {
     let peek = server.get("http", "/v1/check?cost=0").json();
     let remaining = peek["limits"][0]["remaining"].as_u64().expect("it is a number");
     assert_eq!(ENOUGH - remaining, answered.into_inner() as u64);
-}
-
-/// Asks on one connection after the other, until no more are taken in. A connection in use is closed
-/// only after an answer that says so; one that is closed before its first answer was never taken in.
-fn ask_until_turned_away(address: std::net::SocketAddr, answered: &AtomicUsize) {
-    while let Ok(mut connection) = Connection::try_open(address) {
-        let mut is_in_use = false;
-        loop {
-            match connection.ask("GET", "/v1/check", &[], "") {
-                Ok(answer) => {
-                    assert_eq!(answer.status, 200, "{answer:?}");
-                    answered.fetch_add(1, Ordering::Relaxed);
-                    if answer.field("connection") == Some("close") {
-                        break;
-                    }
-                }
-                Err(error) => {
-                    assert!(!is_in_use, "a request was lost: {error}");
-                    break;
-                }
-            }
-            is_in_use = true;
-        }
-    }
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// An answer.
@@ -134,6 +135,38 @@ impl<S: Read + Write> Connection<S> {
             if length == 0 {
                 return Ok(text);
             }
+        }
+    }
+}
+
+/// Asks over one connection after the other, until none is taken any more, and counts the answers, all
+/// of which must be 200 with this body, if one is told. What is asked over a connection that has answered before, and did not say
+/// that it would close, must not be lost; one that is closed before its first answer was never taken
+/// in.
+pub(crate) fn ask_until_turned_away(
+    address: SocketAddr,
+    (method, path, body): (&str, &str, &str),
+    expected: Option<&str>,
+    answered: &AtomicUsize,
+) {
+    while let Ok(mut connection) = Connection::try_open(address) {
+        let mut is_in_use = false;
+        loop {
+            match connection.ask(method, path, &[], body) {
+                Ok(answer) => {
+                    assert_eq!(answer.status, 200, "{answer:?}");
+                    assert!(expected.is_none_or(|expected| answer.body == expected), "{answer:?}");
+                    answered.fetch_add(1, Ordering::Relaxed);
+                    if answer.field("connection") == Some("close") {
+                        break;
+                    }
+                }
+                Err(error) => {
+                    assert!(!is_in_use, "a request was lost: {error}");
+                    break;
+                }
+            }
+            is_in_use = true;
         }
     }
 }
