@@ -165,6 +165,11 @@ impl Shared {
 }
 
 impl Passage {
+    /// Whether what limits count is in the body of the response.
+    pub(super) fn reads_response(&self) -> bool {
+        self.known.is_some() || self.awaiting.is_some() && bill::is_in_body(&self.told.verdict)
+    }
+
     /// The service's response, with what the limits have to say.
     pub(super) fn dress<R>(self, mut response: Response<R>) -> Response<ResponseBody<R>> {
         let Self { told, slot, awaiting, known } = self;

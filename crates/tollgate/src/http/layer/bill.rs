@@ -72,6 +72,11 @@ pub(super) fn is_awaited(verdict: &Verdict) -> bool {
     verdict.answers().any(|answer| is_settled(answer.rule()))
 }
 
+/// Whether some limit looks for that in the body of the response.
+pub(super) fn is_in_body(verdict: &Verdict) -> bool {
+    verdict.answers().any(|answer| matches!(answer.rule().settle(), Some(Settle::Json(_))))
+}
+
 fn is_settled(rule: &Rule) -> bool {
     rule.has_own_cost() && rule.settle().is_some()
 }

@@ -5,7 +5,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use ::http::{Request, Response};
+use ::http::header::ACCEPT_ENCODING;
+use ::http::{HeaderValue, Request, Response};
 use bytes::Bytes;
 use http_body::Body;
 use pin_project_lite::pin_project;
@@ -97,7 +98,12 @@ impl<S, B> State<S, B>
 where
     S: Service<Request<RequestBody<B>>>,
 {
-    fn called(service: &mut S, request: Request<RequestBody<B>>, passage: Passage) -> Self {
+    fn called(service: &mut S, mut request: Request<RequestBody<B>>, passage: Passage) -> Self {
+        if passage.reads_response() {
+            // What is packed cannot be read, and who asks for it so must not go uncounted.
+            let plain = HeaderValue::from_static("identity");
+            request.headers_mut().insert(ACCEPT_ENCODING, plain);
+        }
         Self::Called { response: service.call(request), passage: Some(passage) }
     }
 

@@ -9,6 +9,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use http::header::ACCEPT_ENCODING;
 use http::response::Builder;
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use http_body::{Body, Frame};
@@ -171,6 +172,27 @@ async fn what_is_not_told_cost_what_was_reserved_unless_the_service_failed() {
     check(TOKENS, ok().header("content-encoding", "gzip"), Parts::of(&[told]), 1_000).await;
     check(TOKENS, ok().header("content-encoding", "identity"), Parts::of(&[told]), 42).await;
     check("{header: x-tokens}", status(500), Parts::default(), 0).await;
+}
+
+#[tokio::test]
+async fn where_limits_read_the_response_nobody_can_ask_for_it_packed() {
+    let stream = "limits: [{name: s, when: {layer: stream}, per: [stream], rate: 9/minute}]";
+    for (door, expected) in [
+        (door(TOKENS), "identity"),
+        (Door::new(stream), "identity"),
+        (door("{body: bytes}"), "gzip"),
+        (door("{header: x-tokens}"), "gzip"),
+    ] {
+        let mut request = get("/");
+        request.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
+        let asked = Cell::new(None);
+        let service = Does(|request: Received| {
+            asked.set(request.headers().get(ACCEPT_ENCODING).cloned());
+            ready(Ok::<_, Infallible>(Response::new(Parts::default())))
+        });
+        drop(call(&mut door.layer.layer(service), request).await.await);
+        assert_eq!(asked.take().unwrap(), expected);
+    }
 }
 
 #[tokio::test]
