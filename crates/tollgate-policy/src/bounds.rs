@@ -120,6 +120,10 @@ pub const GATEWAY_TIMEOUT_MICROS_RANGE: std::ops::RangeInclusive<u64> = 1_000..=
 /// million is some gigabytes.
 pub const HELD_MAX: u32 = 1_000_000;
 
+/// How often metrics may be sent. More often than every second nobody looks, and what is sent less
+/// often than every hour tells nothing in time.
+pub const OTLP_INTERVAL_MICROS_RANGE: std::ops::RangeInclusive<u64> = 1_000_000..=3_600_000_000;
+
 /// Names in the path to a number in a response's JSON.
 pub const JSON_NAMES_MAX: usize = 16;
 

@@ -8,6 +8,7 @@ mod cost;
 mod gateway;
 mod layer;
 mod limit;
+mod observe;
 mod settings;
 mod when;
 
@@ -28,7 +29,7 @@ pub(crate) use limit::{HowMuch, LimitDraft};
 
 /// Every field of every map of a policy, by the map; the schema names the same ones.
 #[cfg(test)]
-pub(crate) const FIELDS: [(&str, &[&str]); 27] = [
+pub(crate) const FIELDS: [(&str, &[&str]); 30] = [
     ("policy", &POLICY_FIELDS),
     ("listen", &settings::LISTEN_FIELDS),
     ("route", &gateway::ROUTE_FIELDS),
@@ -45,6 +46,9 @@ pub(crate) const FIELDS: [(&str, &[&str]); 27] = [
     ("tenants", &settings::TENANTS_FIELDS),
     ("unknown", &settings::UNKNOWN_FIELDS),
     ("descriptors", &settings::DESCRIPTORS_FIELDS),
+    ("observe", &observe::OBSERVE_FIELDS),
+    ("audit", &observe::AUDIT_FIELDS),
+    ("otlp", &observe::OTLP_FIELDS),
     ("limit", &limit::LIMIT_FIELDS),
     ("first", &limit::FIRST_FIELDS),
     ("shards", &limit::SHARDS_FIELDS),
@@ -58,7 +62,7 @@ pub(crate) const FIELDS: [(&str, &[&str]); 27] = [
     ("override", &crate::tenants::OVERRIDE_FIELDS),
 ];
 
-const POLICY_FIELDS: [&str; 13] = [
+const POLICY_FIELDS: [&str; 14] = [
     "listen",
     "upstream",
     "gateway",
@@ -72,6 +76,7 @@ const POLICY_FIELDS: [&str; 13] = [
     "limits",
     "headers",
     "descriptors",
+    "observe",
 ];
 
 /// What a policy file says.

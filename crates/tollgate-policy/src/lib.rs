@@ -129,9 +129,9 @@ pub use request::{Admission, Charge, Charges, End, ListEntry, Missing, Request, 
 pub use rule::{Mode, OnDenied, OnExhausted, OnStoreFailure, Per, Rule, Settle, Source, SyncMode};
 pub use schema::schema;
 pub use settings::{
-    Charging, ClientIp, DescriptorSettings, EncodedSlash, ForwardedIn, Gateway, HeaderGeneration,
-    Likeness, Listen, Listener, MemoryStore, Paths, RedisServers, RedisStore, ResponseHeaders,
-    Settings, Store, Tenants, Tls, Unknown,
+    Audit, Charging, ClientIp, DescriptorSettings, EncodedSlash, ForwardedIn, Gateway,
+    HeaderGeneration, Likeness, Listen, Listener, MemoryStore, Observe, Otlp, Paths, RedisServers,
+    RedisStore, ResponseHeaders, Settings, ShownKeys, Store, Tenants, Tls, Unknown,
 };
 pub use shards::Shards;
 pub use upstream::{Route, Scheme, Target};

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::SocketAddr;
 
-use tollgate_core::Micros;
+use tollgate_core::{Micros, Quota};
 
 use crate::address::Cidr;
 use crate::mistake::without_passwords;
@@ -34,6 +34,8 @@ pub struct Settings {
     pub headers: Vec<HeaderGeneration>,
     /// `descriptors`.
     pub descriptors: Option<DescriptorSettings>,
+    /// `observe`.
+    pub observe: Observe,
 }
 
 impl Default for Settings {
@@ -49,6 +51,7 @@ impl Default for Settings {
             tenants: None,
             headers: vec![HeaderGeneration::Draft11, HeaderGeneration::XRateLimit],
             descriptors: None,
+            observe: Observe::default(),
         }
     }
 }
@@ -417,4 +420,66 @@ pub enum Charging {
     UnlessOver,
     /// `all_or_nothing`: nothing.
     AllOrNothing,
+}
+
+/// What is told of requests, and to whom.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Observe {
+    /// How the values of keys are shown.
+    pub keys: ShownKeys,
+    /// Whether headroom is told by tenant of the tenants file.
+    pub tenants: bool,
+    /// Where denials and admin actions are written down, if they are.
+    pub audit: Option<Audit>,
+    /// Where metrics and traces are sent, if they are.
+    pub otlp: Option<Otlp>,
+}
+
+/// How the values of keys are shown to people. API keys, headers and cookies are hashed in any case.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ShownKeys {
+    /// As they are.
+    #[default]
+    Plain,
+    /// Every value as its keyed hash.
+    Hashed,
+}
+
+/// The audit log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Audit {
+    /// The file, as the policy names it.
+    pub file: String,
+    /// How many of a million denials are written down: all unless said.
+    pub sample: u32,
+    /// How many lines of denials are written at most: 100 a second unless said.
+    pub rate: Quota,
+}
+
+impl Audit {
+    /// All denials into `file`, at most 100 lines a second.
+    pub fn into_file(file: String) -> Self {
+        Self { file, sample: 1_000_000, rate: Quota::per_second(100) }
+    }
+}
+
+/// Where metrics and traces are sent by the OpenTelemetry protocol.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Otlp {
+    /// An `http` or `https` URL, with a path if it is not the root.
+    pub endpoint: String,
+    /// How often metrics are sent: every ten seconds unless said.
+    pub interval: Micros,
+    /// Of how many of a million requests a trace is sent: none unless said.
+    pub traces: u32,
+}
+
+impl Otlp {
+    /// Metrics to `endpoint`, every ten seconds.
+    pub fn to(endpoint: String) -> Self {
+        Self { endpoint, interval: Micros::from_secs(10), traces: 0 }
+    }
 }

@@ -79,6 +79,9 @@ impl Decoder<'_, '_, '_> {
         if let Some(node) = fields.get("descriptors") {
             document.settings.descriptors = self.descriptors(node);
         }
+        if let Some(node) = fields.get("observe") {
+            document.settings.observe = self.observe(node, document.has_tenants);
+        }
         self.check_gateway(fields, &document.settings.listen);
     }
 

@@ -280,7 +280,11 @@ fn the_bounds_that_are_stated_are_those_in_force() {
     assert!(PAGE.contains(&format!("number, {from} to {to}")), "{from} to {to}");
     let (least, most) = bounds::SHARDS_RANGE.into_inner();
     assert!(PAGE.contains(&format!("number, {least} to {most}")), "{least} to {most}");
-    for range in [bounds::STORE_TIMEOUT_MICROS_RANGE, bounds::GATEWAY_TIMEOUT_MICROS_RANGE] {
+    for range in [
+        bounds::STORE_TIMEOUT_MICROS_RANGE,
+        bounds::GATEWAY_TIMEOUT_MICROS_RANGE,
+        bounds::OTLP_INTERVAL_MICROS_RANGE,
+    ] {
         let (least, most) = range.into_inner();
         let (least, most) = (Micros::new(least), Micros::new(most));
         assert!(PAGE.contains(&format!("time, {least} to {most}")), "{least} to {most}");

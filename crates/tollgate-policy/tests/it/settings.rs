@@ -1,10 +1,10 @@
 //! The part of a policy that is about the process.
 
-use tollgate_core::{Algorithm, Micros};
+use tollgate_core::{Algorithm, Micros, Quota};
 use tollgate_policy::{
-    Charging, ClientIp, EncodedSlash, ForwardedIn, Gateway, HeaderGeneration, Likeness, Mode,
-    OnStoreFailure, Paths, RedisServers, RedisStore, ResponseHeaders, Settings, Store, SyncMode,
-    Unknown,
+    Audit, Charging, ClientIp, EncodedSlash, ForwardedIn, Gateway, HeaderGeneration, Likeness,
+    Mode, Observe, OnStoreFailure, Otlp, Paths, RedisServers, RedisStore, ResponseHeaders,
+    Settings, ShownKeys, Store, SyncMode, Unknown,
 };
 
 use crate::{corpus, policy};
@@ -218,4 +218,26 @@ fn every_field_of_the_gateway_means_what_it_says() {
     let off = policy("gateway: { request_id: off }\nlimits: []");
     assert_eq!(off.settings().gateway.request_id, None);
     assert_eq!(settings("upstream-alone").gateway.ca.as_deref(), Some("ca.pem"));
+}
+
+#[test]
+fn what_is_observed_is_said_in_short_or_at_length() {
+    let long = settings("observe").observe;
+    assert_eq!((long.keys, long.tenants), (ShownKeys::Hashed, true));
+    let audit = long.audit.unwrap();
+    assert_eq!((audit.file.as_str(), audit.sample), ("log/audit.jsonl", 5_000));
+    assert_eq!(audit.rate, Quota::per_minute(1_000));
+    let otlp = long.otlp.unwrap();
+    assert_eq!(otlp.endpoint, "https://[2001:db8::1]:4318/otlp");
+    assert_eq!((otlp.interval, otlp.traces), (Micros::from_secs(3_600), 10_000));
+
+    let short = settings("observe-short").observe;
+    assert_eq!((short.keys, short.tenants), (ShownKeys::Plain, false));
+    assert_eq!(short.audit, Some(Audit::into_file("audit.jsonl".to_owned())));
+    assert_eq!(short.otlp, Some(Otlp::to("http://127.0.0.1:4318".to_owned())));
+    let words = "observe: { keys: plain, tenants: false, \
+                 audit: { file: audit.jsonl, sample: 100%, rate: 100/second }, \
+                 otlp: { endpoint: http://127.0.0.1:4318, interval: 10s, traces: 0% } }\nlimits: []";
+    assert_eq!(policy(words).settings().observe, short, "as the defaults are documented");
+    assert_eq!(settings("minimal").observe, Observe::default());
 }
