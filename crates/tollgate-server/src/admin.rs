@@ -1,6 +1,8 @@
 //! The admin door: health for whoever sends us traffic, policy and keys for their operator.
 
 mod keys;
+mod live;
+mod query;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -14,6 +16,7 @@ use tollgate::redis::Health;
 use tollgate::{Policy, Rule, Source};
 
 use crate::connection::Visitor;
+use crate::gate::Gate;
 use crate::http1::{self, Answer};
 use crate::metrics;
 
@@ -52,7 +55,10 @@ async fn answer(request: Request<Incoming>, visitor: Arc<Visitor>) -> Answer {
         },
         (_, "/v1/reload") => http1::wrong_method("POST"),
         (_, "/v1/policy") if is_get => http1::json(StatusCode::OK, policy(&visitor)),
-        (_, "/v1/policy") => http1::wrong_method("GET, HEAD"),
+        (_, "/v1/live") if is_get => {
+            live::answer(&visitor, request.uri().query().unwrap_or_default())
+        }
+        (_, "/v1/policy" | "/v1/live") => http1::wrong_method("GET, HEAD"),
         // In a box of its own: a connection that is idle need not have room for it.
         (_, path) if keys::is_asked(path) => Box::pin(keys::answer(request, gate)).await,
         (_, path) => http1::problem(StatusCode::NOT_FOUND, &format!("the admin API has no {path}")),
@@ -106,19 +112,24 @@ fn is_local_name(host: &str) -> bool {
 
 /// The policy in force, without anything that is secret in it.
 fn policy(visitor: &Visitor) -> String {
-    let loads = visitor.gate.policy_status.loads();
+    let mut told = loads(&visitor.gate);
     visitor.gate.limiter.with_policy(|policy| {
         let warnings: Vec<String> = policy.warnings().iter().map(ToString::to_string).collect();
         let limits: Vec<_> = policy.rules().iter().map(|rule| limit(policy, rule)).collect();
-        let reloads = json!({"succeeded": loads.succeeded, "failed": loads.failed});
-        json!({
-            "limits": limits,
-            "warnings": warnings,
-            "reloads": reloads,
-            "error": loads.error,
-            "store": store(visitor),
-        })
-        .to_string()
+        told["limits"] = limits.into();
+        told["warnings"] = warnings.into();
+    });
+    told["store"] = store(visitor);
+    told.to_string()
+}
+
+/// When the policy was loaded, and what became of attempts to load it anew.
+fn loads(gate: &Gate) -> serde_json::Value {
+    let loads = gate.policy_status.loads();
+    json!({
+        "loaded_ms": live::millis(loads.loaded_at),
+        "reloads": {"succeeded": loads.succeeded, "failed": loads.failed},
+        "error": loads.error,
     })
 }
 

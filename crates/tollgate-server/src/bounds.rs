@@ -120,3 +120,12 @@ pub(crate) const RESERVATIONS_BYTES_MAX: usize = 128 * 1024 * 1024;
 
 /// How long it is told again what became of a settlement, to callers who did not hear it.
 pub(crate) const SETTLED_KEPT: Micros = Micros::from_secs(60);
+
+/// What is remembered of the last quarter of an hour: all requests by the second, and of so many
+/// limits what they said, in steps of so many seconds. Together some 300 KiB.
+pub(crate) const HISTORY_SECONDS: usize = 900;
+pub(crate) const HISTORY_LIMITS: usize = 256;
+pub(crate) const HISTORY_STEPS: usize = 60;
+pub(crate) const STEP_SECONDS: u64 = 15;
+
+const _: () = assert!(HISTORY_STEPS as u64 * STEP_SECONDS == HISTORY_SECONDS as u64);

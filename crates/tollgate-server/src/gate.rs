@@ -2,15 +2,18 @@
 
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use arc_swap::ArcSwapOption;
 use rustls::ClientConfig;
 use tokio::sync::{mpsc, oneshot};
 use tollgate::http::TollgateLayer;
-use tollgate::{Limiter, Slots, Timestamp};
+use tollgate::redis::RedisStore;
+use tollgate::{Limiter, MemoryStore, Slots, Timestamp};
 
+use crate::door::Door;
 use crate::gateway::{Arrivals, Targets};
+use crate::history;
 use crate::http1::Bodies;
 use crate::leases::Leases;
 use crate::metrics::{DoorCounts, Open};
@@ -38,8 +41,11 @@ pub(crate) struct Gate {
     pub(crate) policy_status: PolicyStatus,
     pub(crate) bodies: Bodies,
     pub(crate) started_at: Timestamp,
+    /// Those that are open.
+    pub(crate) open: OnceLock<Vec<Door>>,
     pub(crate) doors: DoorCounts,
     pub(crate) websockets: Open,
+    pub(crate) history: history::Kept,
     reloads: mpsc::Sender<reload::Request>,
     /// Spreads waits: no two clients are told the same one.
     spread: RandomState,
@@ -60,14 +66,16 @@ impl Gate {
             slots,
             targets: Targets::default(),
             upstream_tls: ArcSwapOption::empty(),
+            history: history::Kept::new(&limiter),
             limiter,
             leases: Leases::new(),
             reservations: Reservations::new(),
             stages: Stages::new(),
             throttles: Throttles::default(),
-            policy_status: PolicyStatus::default(),
+            policy_status: PolicyStatus::new(started_at),
             bodies: Bodies::default(),
             started_at,
+            open: OnceLock::new(),
             doors: DoorCounts::default(),
             websockets: Open::default(),
             reloads,
@@ -87,6 +95,13 @@ impl Gate {
         self.spread.hash_one(self.numbers.fetch_add(1, Ordering::Relaxed))
     }
 
+    /// The store in this process's memory: the only one, or what counts while Redis does not answer.
+    pub(crate) fn memory(&self) -> Option<&MemoryStore> {
+        let store = self.limiter.store();
+        let memory = store.memory().map(|memory| &**memory);
+        memory.or_else(|| store.redis().map(RedisStore::local))
+    }
+
     /// Has the policy loaded anew, and waits for what comes of it.
     pub(crate) async fn reload(&self) -> reload::Outcome {
         let (request, outcome) = oneshot::channel();
@@ -99,12 +114,14 @@ impl Gate {
 }
 
 /// What became of the policy's files since the start.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct PolicyStatus(Mutex<Loads>);
 
 /// How often the policy was loaded anew.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Loads {
+    /// When what is in force was loaded.
+    pub(crate) loaded_at: Timestamp,
     pub(crate) succeeded: u64,
     pub(crate) failed: u64,
     /// What is wrong with the files as they are, if they are not what is in force.
@@ -112,10 +129,17 @@ pub(crate) struct Loads {
 }
 
 impl PolicyStatus {
-    pub(crate) fn note(&self, outcome: &reload::Outcome) {
+    fn new(loaded_at: Timestamp) -> Self {
+        Self(Mutex::new(Loads { loaded_at, succeeded: 0, failed: 0, error: None }))
+    }
+
+    pub(crate) fn note(&self, outcome: &reload::Outcome, now: Timestamp) {
         let mut loads = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match outcome {
-            Ok(()) => loads.succeeded += 1,
+            Ok(()) => {
+                loads.succeeded += 1;
+                loads.loaded_at = now;
+            }
             Err(_) => loads.failed += 1,
         }
         loads.error = outcome.clone().err();

@@ -24,6 +24,7 @@ mod envoy_json;
 mod gate;
 mod gateway;
 mod grpc;
+mod history;
 mod http;
 mod http1;
 mod impatient;

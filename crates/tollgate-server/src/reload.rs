@@ -88,7 +88,7 @@ impl Reloader {
             return Err("loading the policy ended in a bug of ours".to_owned());
         };
         self.read = Arc::new(read);
-        self.gate.policy_status.note(&outcome);
+        self.gate.policy_status.note(&outcome, self.gate.limiter.now());
         match &outcome {
             Ok(()) => tracing::info!("policy loaded anew"),
             Err(mistakes) => tracing::error!(%mistakes, "everything stays as it was"),

@@ -21,6 +21,7 @@ use tollgate::{Clock, Limiter, Listener, MemoryStore, Policy, Store, StoreSettin
 use crate::bounds::{ACCEPT_PAUSE, BACKLOG_MAX, UNREADY_BEFORE_DRAIN};
 use crate::door::{self, Door, Entrance};
 use crate::gate::Gate;
+use crate::history;
 use crate::overrides;
 use crate::policy_file::{self, Loaded, beside};
 use crate::reload::{self, Reloader};
@@ -95,6 +96,7 @@ impl Server {
         limiter.replace_descriptors(descriptors, &settings).map_err(too_many)?;
         let (gate, requests) = Gate::new(limiter);
         gate.upstream_tls.store(upstream_tls);
+        gate.open.get_or_init(|| open.iter().map(|open| open.entrance.door).collect());
         let gate = Arc::new(gate);
         let entrances = open.iter().map(|open| Arc::clone(&open.entrance)).collect();
         let reloader = Reloader::new(source, read, entrances, requests, Arc::clone(&gate));
@@ -159,6 +161,7 @@ impl Server {
         drop(workers);
         let reloading = tokio::spawn(reloader.run());
         let following = tokio::spawn(overrides::follow(Arc::clone(&gate)));
+        let remembering = tokio::spawn(history::keep(Arc::clone(&gate)));
         stop.await;
         tracing::info!("stopping");
         gate.stages.enter(Stage::Unready);
@@ -167,6 +170,7 @@ impl Server {
         while accepting.join_next().await.is_some() {}
         reloading.abort();
         following.abort();
+        remembering.abort();
         Ok(())
     }
 }

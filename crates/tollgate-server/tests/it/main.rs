@@ -8,6 +8,7 @@ mod hosts;
 mod http;
 mod keys;
 mod metrics;
+mod observe;
 mod redis;
 mod reserve;
 mod resp;
