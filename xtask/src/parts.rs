@@ -93,8 +93,24 @@ pub(crate) const FOR_TESTS: &[Part] = &[
         why: "it checks what the server tells Prometheus",
     },
     PYTHON,
-    Part { command: "node", trial: &[], package: "nodejs", why: "it runs node-redis" },
-    Part { command: "npm", trial: &[], package: "npm", why: "node-redis is installed with it" },
+    Part {
+        command: "node",
+        trial: &[],
+        package: "nodejs",
+        why: "it runs node-redis, and what drives the browser",
+    },
+    Part {
+        command: "npm",
+        trial: &[],
+        package: "npm",
+        why: "node-redis, playwright-core and axe-core are installed with it",
+    },
+    Part {
+        command: "chromium",
+        trial: &[],
+        package: "chromium",
+        why: "the dashboard is tried in it",
+    },
 ];
 
 /// What `cargo xtask bench decide` needs.

@@ -1,5 +1,6 @@
 //! The admin door: health for whoever sends us traffic, policy and keys for their operator.
 
+mod dashboard;
 mod keys;
 mod live;
 mod query;
@@ -43,7 +44,11 @@ async fn answer(request: Request<Incoming>, visitor: Arc<Visitor>) -> Answer {
             return http1::answer(StatusCode::OK, metrics::CONTENT_TYPE, metrics::text(gate));
         }
         "/healthz" | "/readyz" | "/metrics" => return http1::wrong_method("GET, HEAD"),
-        _ => {}
+        path => {
+            if let Some(page) = dashboard::answer(path, is_get) {
+                return page;
+            }
+        }
     }
     if let Some(refusal) = refused(&request, &visitor) {
         return refusal;

@@ -1,0 +1,175 @@
+// The page: which view is seen, what is asked when, and what is said when nobody answers.
+
+import { byId, element, setText } from "./dom.js";
+import { duration } from "./format.js";
+import { History } from "./history.js";
+import { keyLink, setKeyLink } from "./keylink.js";
+import { Keys } from "./keys.js";
+import { Limits } from "./limits.js";
+import { Overview } from "./overview.js";
+import { Refused, ask, useToken, whenUnauthorized } from "./server.js";
+
+const TICK_MS = 1000;
+const PAUSE_MAX_MS = 5000;
+
+const history = new History();
+const views = {
+  overview: new Overview(history),
+  limits: new Limits(),
+  keys: new Keys(() => askView()),
+};
+const tabs = [...document.querySelectorAll("[role=tab]")];
+let shown = "overview";
+let live = null;
+let failures = 0;
+let timer = null;
+
+// What is asked.
+
+async function tick() {
+  clearTimeout(timer);
+  if (document.hidden) return;
+  const began = performance.now();
+  try {
+    let told = await ask(history.path);
+    if (!history.take(told)) {
+      told = await ask(history.path);
+      history.take(told);
+    }
+    live = told;
+    failures = 0;
+    show();
+    await askView();
+  } catch (error) {
+    failures += 1;
+    failed(error);
+  }
+  const pause = Math.min(PAUSE_MAX_MS, TICK_MS * 2 ** Math.max(0, failures - 1));
+  clearTimeout(timer);
+  timer = setTimeout(tick, Math.max(100, pause - (performance.now() - began)));
+}
+
+/// Asks what only the view that is seen needs, as often as it wants.
+async function askView() {
+  const view = views[shown];
+  const now = performance.now();
+  const isSoon = now - (view.askedAt ?? -Infinity) < (view.pauseMs ?? 0) - TICK_MS / 2;
+  if (!view.ask || (isSoon && view.told)) return;
+  view.askedAt = now;
+  await view.ask();
+}
+
+function failed(error) {
+  if (error instanceof Refused && error.status === 401) return say("waiting", "a token is needed", null);
+  if (error instanceof Refused) return say("bad", "refused", `The server refuses to tell: ${error.message}`);
+  const since = history.last === null ? "" : "; what is shown is what it told last";
+  return say("bad", "not reachable", `The server does not answer${since}. Trying again.`);
+}
+
+function say(state, text, banner) {
+  byId("link").dataset.state = state;
+  setText(byId("link-text"), text);
+  byId("banner-link").hidden = banner === null;
+  setText(byId("banner-link"), banner ?? "");
+}
+
+// What is shown.
+
+function show() {
+  say("good", "live", null);
+  setText(byId("about"), `${live.version} · up ${duration(live.now_ms - live.started_ms)}`);
+  storm(live.storm);
+  const { error } = live.policy;
+  byId("banner-policy").hidden = error === null;
+  setText(byId("banner-policy"), error === null ? "" : `The policy files have a mistake, and the last good policy is in force: ${error}`);
+  views[shown].show?.(live);
+}
+
+function storm({ is_storm, denied, early, keys }) {
+  const banner = byId("banner-storm");
+  banner.hidden = !is_storm;
+  const said = is_storm ? JSON.stringify([denied, early, keys]) : "";
+  if (!is_storm || banner.said === said) return;
+  banner.said = said;
+  const links = keys.map((key) => {
+    const link = keyLink();
+    setKeyLink(link, key);
+    return element("li", {}, link);
+  });
+  const sentence = `Retry storm: of ${denied} requests denied in the last minute, ${early} came back before the wait they were told.`;
+  banner.replaceChildren(element("p", {}, sentence), element("ul", {}, ...links));
+}
+
+// Which view is seen: the part of the address behind the #.
+
+function route() {
+  const [name, ...rest] = location.hash.slice(1).split("/");
+  shown = name in views ? name : "overview";
+  for (const tab of tabs) {
+    const isShown = tab.getAttribute("aria-controls") === shown;
+    tab.setAttribute("aria-selected", isShown);
+    tab.tabIndex = isShown ? 0 : -1;
+    byId(tab.getAttribute("aria-controls")).hidden = !isShown;
+  }
+  for (const [name, view] of Object.entries(views)) if (name !== shown) view.leave?.();
+  views[shown].enter?.(rest.join("/"));
+  if (live) views[shown].show?.(live);
+  askView().catch(failed);
+}
+
+byId("tabs").addEventListener("click", ({ target }) => {
+  const tab = target.closest("[role=tab]");
+  if (tab) location.hash = tab.getAttribute("aria-controls");
+});
+
+byId("tabs").addEventListener("keydown", (event) => {
+  const at = tabs.indexOf(document.activeElement);
+  const moves = { ArrowLeft: at - 1, ArrowRight: at + 1, Home: 0, End: tabs.length - 1 };
+  if (at < 0 || !(event.key in moves)) return;
+  event.preventDefault();
+  const tab = tabs.at(moves[event.key] % tabs.length);
+  tab.focus();
+  location.hash = tab.getAttribute("aria-controls");
+});
+
+// The token.
+
+const tokenDialog = byId("dialog-token");
+
+whenUnauthorized((wasWrong) => {
+  if (wasWrong) setText(byId("token-wrong"), "That is not the token of this server.");
+  if (!tokenDialog.open) tokenDialog.showModal();
+});
+
+byId("token-form").addEventListener("submit", async (event) => {
+  event.preventDefault();
+  setText(byId("token-wrong"), "");
+  useToken(byId("token").value.trim());
+  await tick();
+  if (live && byId("link").dataset.state === "good") {
+    byId("token").value = "";
+    tokenDialog.close();
+  }
+});
+
+// Light and dark.
+
+const THEMES = ["system", "light", "dark"];
+
+function dress(theme) {
+  document.documentElement.dataset.theme = theme;
+  setText(byId("theme"), `Theme: ${theme}`);
+}
+
+byId("theme").addEventListener("click", () => {
+  const next = THEMES[(THEMES.indexOf(document.documentElement.dataset.theme) + 1) % THEMES.length];
+  localStorage.setItem("tollgate-theme", next);
+  dress(next);
+});
+
+const stored = localStorage.getItem("tollgate-theme");
+dress(THEMES.includes(stored) ? stored : "system");
+addEventListener("hashchange", route);
+document.addEventListener("visibilitychange", tick);
+route();
+tick();

@@ -1,0 +1,36 @@
+// The last quarter of an hour, second by second, as `/v1/live` tells it piece by piece.
+
+export class History {
+  /// How many seconds are kept.
+  kept = 900;
+  seconds = [];
+  /// The number of the last one, and when it ended.
+  last = null;
+  endedMs = 0;
+  #startedMs = null;
+
+  /// What to ask for: only what is not known yet.
+  get path() {
+    return this.last === null ? "/v1/live" : `/v1/live?after=${this.last}`;
+  }
+
+  /// Takes an answer in; false if it is of another life of the server, so that all must be asked for.
+  take(live) {
+    const isOther = this.#startedMs !== null && (this.#startedMs !== live.started_ms || live.second < this.last);
+    this.#startedMs = live.started_ms;
+    if (isOther) {
+      this.seconds = [];
+      this.last = null;
+      return false;
+    }
+    this.seconds = this.seconds.concat(live.seconds).slice(-this.kept);
+    this.last = live.second;
+    this.endedMs = live.now_ms;
+    return true;
+  }
+
+  /// When a second was, by the server's clock.
+  timeOf(second) {
+    return this.endedMs - (this.last - second) * 1000;
+  }
+}
