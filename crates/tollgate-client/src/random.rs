@@ -10,7 +10,11 @@ pub(crate) struct Random(AtomicU64);
 impl Random {
     /// Different in every process, and every time.
     pub(crate) fn new() -> Self {
-        Self(AtomicU64::new(RandomState::new().hash_one(0)))
+        Self::from_seed(RandomState::new().hash_one(0))
+    }
+
+    pub(crate) fn from_seed(seed: u64) -> Self {
+        Self(AtomicU64::new(seed))
     }
 
     pub(crate) fn next(&self) -> u64 {

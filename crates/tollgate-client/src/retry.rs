@@ -134,6 +134,12 @@ impl Retry {
         Self { share: Arc::new(Share::new(percent, clock::now())), ..self }
     }
 
+    /// The chance in its waits, the same every time: for simulations, and for tests.
+    #[must_use]
+    pub fn seed(self, seed: u64) -> Self {
+        Self { random: Arc::new(Random::from_seed(seed)), ..self }
+    }
+
     /// Attempts until it is done, or until another attempt would do harm; returns what the last one
     /// brought. It may be dropped at any moment.
     pub async fn run<T, A, F>(&self, mut attempt: A) -> T
@@ -186,8 +192,13 @@ impl Retry {
         let random = self.random.next();
         let wait = match told {
             // Never earlier than told. All who were told the same would come back together, so each
-            // adds a part of what it would have waited by itself.
-            Some(told) => told + part_of(told.min(self.backoff.ceiling(series.retries)), random),
+            // adds a part of what it would have waited by itself; once that did not help, there are
+            // many of them, and a short wait is too short to spread them.
+            Some(told) => {
+                let ceiling = self.backoff.ceiling(series.retries);
+                let is_first = series.retries == 0;
+                told + part_of(if is_first { told.min(ceiling) } else { ceiling }, random)
+            }
             None => self.backoff.wait(series.retries, random),
         };
         if now + wait > series.deadline {

@@ -79,6 +79,26 @@ async fn a_wait_that_was_told_is_never_cut_short() {
     }
 }
 
+/// All who are told a few milliseconds come back together, however they spread those; the second time they
+/// are told so they know.
+#[tokio::test(start_paused = true)]
+async fn a_short_wait_that_did_not_help_is_followed_by_a_long_one() {
+    let wait = Duration::from_millis(10);
+    let mut longest = [Duration::ZERO; 4];
+    for seed in 0..200 {
+        let retry = Retry::new().retries(4).seed(seed);
+        let moments = tries(&retry, |last| Attempt::Refused { last, wait }).await;
+        for (longest, gap) in longest.iter_mut().zip(gaps(&moments)) {
+            assert!(gap >= wait, "{gap:?}");
+            *longest = gap.max(*longest);
+        }
+    }
+    assert!(longest[0] <= 2 * wait + Duration::from_millis(2), "{longest:?}");
+    for (longest, ceiling) in longest[1..].iter().zip([2, 4, 8]) {
+        assert!((ceiling - 1..=ceiling).contains(&longest.as_secs()), "{longest:?}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_retry_that_could_not_begin_in_time_is_not_waited_for() {
     let retry = Retry::new().deadline(10 * SECOND);
