@@ -140,6 +140,27 @@ impl Taken {
         }
     }
 
+    /// A number for the key, the same for all charges of it and scattered over all numbers; none if
+    /// nobody could count.
+    #[inline]
+    pub fn key_number(&self) -> Option<u64> {
+        match self {
+            Self::Counted(counted) => Some(counted.key.number()),
+            Self::Decided { receipt, .. } => Some(receipt.key.number()),
+            Self::Uncounted { .. } => None,
+        }
+    }
+
+    /// When it was decided, by the clock of this process's memory; none if it was not decided there, or
+    /// the limit keeps a log.
+    #[inline]
+    pub fn counted_at(&self) -> Option<Timestamp> {
+        match self {
+            Self::Counted(counted) => Some(counted.now),
+            Self::Decided { .. } | Self::Uncounted { .. } => None,
+        }
+    }
+
     /// What gives the charge back, if one was made.
     pub fn receipt(&self) -> Option<Receipt> {
         self.open_receipt().filter(|receipt| receipt.cost != Cost::PEEK)

@@ -44,22 +44,29 @@ impl Clock {
     /// What time it is.
     #[inline]
     pub fn now(&self) -> Timestamp {
-        match &self.0 {
-            Source::System { clock, read_at, wall_micros, micros_per_lap } => {
-                // Counters of two cores may differ by a little.
-                let ticks = clock.raw().saturating_sub(*read_at);
-                let micros = (u128::from(ticks) * u128::from(*micros_per_lap)) >> 64;
-                Timestamp::from_micros(wall_micros + micros as u64)
-            }
-            Source::Manual(micros) => Timestamp::from_micros(micros.load(Ordering::Relaxed)),
-        }
+        self.at(self.start())
     }
 
     /// Begins to measure how long something takes, more finely than time is told.
+    #[inline]
     pub fn start(&self) -> Started {
         match &self.0 {
             Source::System { clock, .. } => Started(clock.raw()),
             Source::Manual(micros) => Started(micros.load(Ordering::Relaxed)),
+        }
+    }
+
+    /// What time it was when that began.
+    #[inline]
+    pub fn at(&self, Started(started): Started) -> Timestamp {
+        match &self.0 {
+            Source::System { read_at, wall_micros, micros_per_lap, .. } => {
+                // Counters of two cores may differ by a little.
+                let ticks = started.saturating_sub(*read_at);
+                let micros = (u128::from(ticks) * u128::from(*micros_per_lap)) >> 64;
+                Timestamp::from_micros(wall_micros + micros as u64)
+            }
+            Source::Manual(_) => Timestamp::from_micros(started),
         }
     }
 

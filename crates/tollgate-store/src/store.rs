@@ -181,6 +181,15 @@ impl Store {
         }
     }
 
+    /// The number that [`Taken::key_number`] tells of a key.
+    pub fn key_number(&self, key: &Key<'_>) -> u64 {
+        match self {
+            Self::Memory(store) => store.key_number(key),
+            #[cfg(feature = "redis")]
+            Self::Redis(store) => store.key_number(key),
+        }
+    }
+
     /// A key as it may be shown, written to the end of `text`: secret values as a hash that only
     /// this store can make.
     pub fn write_key_text(&self, key: &Key<'_>, text: &mut String) {

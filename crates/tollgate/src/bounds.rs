@@ -1,7 +1,5 @@
 //! Every bound of what is read from a request, or kept of it, with its reason.
 
-use tollgate_core::Micros;
-
 /// Addresses in `X-Forwarded-For` or `Forwarded`. A chain of proxies is a handful long; whoever
 /// sends more wants us to read.
 pub const FORWARDED_MAX: usize = 64;
@@ -39,14 +37,35 @@ pub const KEY_OVERRIDES_MAX: usize = 10_000;
 /// few; who has more of them than this sees the first.
 pub const LOOKS_MAX: usize = 16;
 
-/// Keys that the list of the most denied tells apart. Its error is one part in so many.
-pub const SKETCH_KEYS: usize = 256;
+/// Keys that a list of the busiest, or of the most denied, tells apart. Its error is one part in so many.
+pub const SUMMARY_KEYS: usize = 512;
 
-/// Bytes of a key in that list. Longer ones fit no URL that could name them.
-pub const SKETCH_KEY_BYTES_MAX: usize = 1_024;
+/// Bytes of a key that such a list shows. Addresses, tenants and hashes of API keys have a quarter of it;
+/// what is longer is cut, and told apart all the same.
+pub const KEY_TEXT_BYTES_MAX: usize = 256;
 
-/// How long that list counts before it begins to forget.
-pub const SKETCH_PERIOD: Micros = Micros::from_secs(600);
+/// Keys of which it is remembered how long they were told to wait. When two meet in one slot, the later
+/// one stays.
+pub const WAITS_SLOTS: usize = 65_536;
+
+/// Keys whose last decisions are remembered.
+pub const RECENT_KEYS: usize = 1_024;
+
+/// Decisions that are remembered of such a key.
+pub const RECENT_DECISIONS: usize = 8;
+
+/// Bytes that different users of one limit and tier are counted in. See `observe/users.rs`.
+pub const USERS_REGISTERS: usize = 1_024;
+
+/// Limits and tiers whose users are counted: the first of a policy, four kilobytes each. Who has more of
+/// them does not read as much advice.
+pub const USERS_SERIES_MAX: usize = 1_024;
+
+/// Keys that are told of a retry storm.
+pub const STORM_KEYS_MAX: usize = 10;
+
+/// Sentences of one kind of advice; nobody reads more.
+pub const ADVICE_MAX: usize = 10;
 
 /// Limits and tiers that are counted apart. Each is a dozen lines to whoever collects metrics, and fifty
 /// thousand of those are enough; limits beyond it are counted together.

@@ -38,11 +38,11 @@ pub mod envoy;
 pub mod http;
 mod limiter;
 pub mod metrics;
+pub mod observe;
 mod operator;
 mod overrides;
 #[cfg(feature = "redis")]
 pub mod redis;
-mod sketch;
 #[cfg(feature = "tower")]
 mod slots;
 mod verdict;
@@ -51,7 +51,6 @@ pub use limiter::{Keys, Lease, Limiter, LimiterError, Pinned};
 pub use metrics::Metrics;
 pub use operator::Look;
 pub use overrides::{KeyRefused, Override};
-pub use sketch::{Frequent, FrequentKey};
 #[cfg(feature = "tower")]
 pub use slots::{Slot, Slots};
 pub use tollgate_core::{
@@ -61,7 +60,7 @@ pub use tollgate_core::{
 pub use tollgate_policy::{
     Change, Cidr, ClientIp, EncodedSlash, End, ForwardedIn, Gateway, HeaderGeneration, Layer,
     Likeness, Listen, Listener, Missing, Mistake, Mistakes, Mode, OnDenied, OnExhausted,
-    OnStoreFailure, Paths, Policy, Request, Route, Rule, Scheme, Settings, Settle, Source,
+    OnStoreFailure, Otlp, Paths, Policy, Request, Route, Rule, Scheme, Settings, Settle, Source,
     Store as StoreSettings, Target, Warning,
 };
 pub use tollgate_store::{

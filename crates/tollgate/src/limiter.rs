@@ -17,8 +17,8 @@ use tollgate_store::{Store, Taken, TooManyLimits, Unreservable};
 use crate::envoy::Engine;
 use crate::http::fields::Spelled;
 use crate::metrics::{Counted, Counting, Table, Turn};
+use crate::observe::{Observer, Said};
 use crate::overrides::{Override, Overrides};
-use crate::sketch::Sketch;
 use crate::verdict::{Entry, Ruling, Verdict};
 
 /// Decides requests under a policy, which can be replaced while it does.
@@ -27,7 +27,7 @@ pub struct Limiter {
     policy: ArcSwap<InForce>,
     /// Held while something else is put in force, since that is made of what is.
     pub(crate) changing: Mutex<()>,
-    pub(crate) denials: Arc<Sketch>,
+    pub(crate) observer: Arc<Observer>,
     pub(crate) counted: Arc<Counted>,
     envoy: Engine,
 }
@@ -53,11 +53,12 @@ impl Limiter {
         let counted = Arc::new(Counted::new());
         let series = Arc::new(Table::new(&policy, None, &counted));
         let in_force = InForce::new(Arc::new(policy), BTreeMap::new(), &store, series)?;
+        let observer = Arc::new(Observer::new(store.now()));
         Ok(Self {
             store,
             policy: ArcSwap::from_pointee(in_force),
             changing: Mutex::default(),
-            denials: Arc::default(),
+            observer,
             counted,
             envoy: Engine::default(),
         })
@@ -139,8 +140,8 @@ impl Limiter {
                         Ruling::Allowed
                     }
                 };
-                if ruling == Ruling::Denied {
-                    self.count_denials(charges, &taken);
+                if elsewhere.is_none() && counting.is_of_interest(ruling) {
+                    self.observe(counting, ruling, &policy, charges, &taken);
                 }
                 ruling
             }
@@ -187,15 +188,27 @@ impl Limiter {
         self.policy.load_full()
     }
 
-    /// Remembers whom a request was denied for.
+    /// Looks closely at a request that was decided, if it is its turn.
     #[cold]
-    fn count_denials(&self, charges: &Charges<'_, '_>, entries: &[Entry]) {
-        let now = self.store.now();
-        for (charge, entry) in charges.iter().zip(entries) {
-            if charge.rule.mode() == Mode::Enforce && !entry.taken.is_allowed() {
-                self.denials.count(now, |text| self.store.write_key_text(&key(charge), text));
-            }
-        }
+    fn observe(
+        &self,
+        counting: Counting,
+        ruling: Ruling,
+        policy: &InForce,
+        charges: &Charges<'_, '_>,
+        entries: &[Entry],
+    ) {
+        let decided_at = entries.first().and_then(|entry| entry.taken.counted_at());
+        let Some(looked) = counting.looked(self.store.clock(), ruling, decided_at) else { return };
+        let said = charges.iter().zip(entries).map(|(charge, entry)| Said {
+            series: policy.series.of(charge.rule_index, charge.tier),
+            mode: charge.rule.mode(),
+            taken: &entry.taken,
+        });
+        let write = |place: usize, text: &mut String| {
+            self.store.write_key_text(&key(&charges[place]), text);
+        };
+        self.observer.look(looked, said, write);
     }
 
     /// Shows the policy in force to `look`.
@@ -348,10 +361,9 @@ fn count(policy: &InForce, charge: &tollgate_policy::Charge<'_, '_>, turn: Turn,
 struct Elsewhere {
     asked: Asked<Answers>,
     charged: SmallVec<[Charged; INLINE]>,
-    /// The keys of all, and who remembers those that are denied.
+    /// The keys of all, should they be looked at.
     keys: Keys,
-    denials: Arc<Sketch>,
-    asked_at: Timestamp,
+    observer: Arc<Observer>,
     counted: Arc<Counted>,
     clock: Clock,
 }
@@ -381,15 +393,14 @@ impl Elsewhere {
             asked: store.take(&asked),
             charged,
             keys,
-            denials: Arc::clone(&limiter.denials),
-            asked_at: store.now(),
+            observer: Arc::clone(&limiter.observer),
             counted: Arc::clone(&limiter.counted),
             clock: store.clock().clone(),
         })
     }
 
     fn verdict(self, policy: Guard<Arc<InForce>>, counting: Counting) -> Asked<Verdict> {
-        let Self { asked, charged, keys, denials, asked_at, counted, clock } = self;
+        let Self { asked, charged, keys, observer, counted, clock } = self;
         // A guard that is kept for long makes others slower.
         let policy = Guard::into_inner(policy);
         asked.map(move |answers| {
@@ -401,14 +412,18 @@ impl Elsewhere {
                 taken.push(Entry { rule, limit, taken: *said });
             }
             counting.end(&counted, &clock, ruling);
-            if ruling == Ruling::Denied {
-                let told = charged.iter().zip(answers.taken()).zip(keys.iter());
-                for ((charged, said), key) in told {
-                    let rule = &policy.policy.rules()[charged.rule as usize];
-                    if rule.mode() == Mode::Enforce && !said.is_allowed() {
-                        denials.count(asked_at, |text| text.push_str(key));
-                    }
-                }
+            if counting.is_of_interest(ruling)
+                && let Some(looked) = counting.looked(&clock, ruling, None)
+            {
+                let said = charged.iter().zip(answers.taken()).map(|(charged, taken)| Said {
+                    series: policy.series.of(charged.rule as usize, charged.tier),
+                    mode: policy.policy.rules()[charged.rule as usize].mode(),
+                    taken,
+                });
+                let write = |place: usize, text: &mut String| {
+                    text.push_str(keys.get(place).unwrap_or_default());
+                };
+                observer.look(looked, said, write);
             }
             let origin = answers.origin().cloned();
             Verdict { ruling, taken, origin, policy: Guard::from_inner(policy) }

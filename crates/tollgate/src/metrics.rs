@@ -5,7 +5,8 @@
 //! So how much there is to tell is known when a policy is put in force, whatever comes.
 //!
 //! Nobody waits to count: a thread adds to a shard that is its own, or nearly so. What takes a clock or a
-//! division is done for one request in [`SAMPLED_ONE_IN`] only.
+//! division is done for few requests only when many come, down to one in [`SAMPLED_ONE_IN`], which then
+//! counts for all of them.
 
 mod histogram;
 mod series;
@@ -15,11 +16,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
+use tollgate_core::{Key, Timestamp};
 use tollgate_policy::{Layer, Mode};
-use tollgate_store::{Clock, Started, Taken};
+use tollgate_store::{Clock, Started, Store, Taken};
 
 use crate::bounds::METRICS_SHARDS_MAX;
 use crate::limiter::Limiter;
+use crate::observe::{Looked, Observer, Said};
 use crate::verdict::Ruling;
 
 pub use histogram::Histogram;
@@ -37,7 +40,7 @@ pub struct Metrics {
     /// What each limit said, by tier, in the order of the policy; then, by domain, what the limits of
     /// descriptors said; at last those that callers bring along, and those that are not told apart.
     pub limits: Vec<LimitCount>,
-    /// How long it took to decide, with the answer of the store; of some only.
+    /// How long it took to decide, with the answer of the store; those that were timed count for all.
     pub check_duration: Histogram,
 }
 
@@ -68,7 +71,10 @@ pub struct LimitCount {
     pub shadow_denied: u64,
     /// How often nobody could count.
     pub store_failed: u64,
-    /// Which share of the limit was used, from 0 to 1, after a request that it allowed; of some only.
+    /// How often it denied one that came before the wait was over that its key had been told, about.
+    pub early: u64,
+    /// Which share of the limit was used, from 0 to 1, after a request that it allowed; those that were
+    /// looked at count for all.
     pub used: Histogram,
 }
 
@@ -94,7 +100,7 @@ pub const CALLERS_LIMITS: &str = "#callers";
 /// Tiers that a limit has no amount of their own for.
 pub const OTHER_TIERS: &str = "other";
 
-/// Of how many requests one is timed, on average.
+/// Of how many requests one is looked at closely, on average, when many come.
 pub const SAMPLED_ONE_IN: u32 = 64;
 
 /// Counters of one thread, or few: one line of the processor's cache, so that no other thread's are in it.
@@ -106,8 +112,8 @@ const _: () = assert!(Ruling::ALL.len() <= 8);
 
 impl Line {
     #[inline]
-    fn add(&self, place: usize) {
-        self.0[place].fetch_add(1, Ordering::Relaxed);
+    fn add(&self, place: usize, count: u64) {
+        self.0[place].fetch_add(count, Ordering::Relaxed);
     }
 }
 
@@ -138,20 +144,20 @@ impl Counted {
         Self {
             requests: std::array::from_fn(|_| lines(shards)),
             check_duration: Live::of_durations(),
-            callers: Series::new(shards),
-            others: Series::new(shards),
+            callers: Series::new(shards, false),
+            others: Series::new(shards, false),
         }
     }
 
-    /// Counters for one more limit.
-    pub(crate) fn series(&self) -> Series {
-        Series::new(self.requests[0].len())
+    /// Counters for one more limit, and of its users if they are counted.
+    pub(crate) fn series(&self, has_users: bool) -> Series {
+        Series::new(self.requests[0].len(), has_users)
     }
 
     #[inline]
     fn request(&self, turn: Turn, layer: Layer, ruling: Ruling) {
         let lines = &self.requests[layer as usize];
-        lines[turn.shard(lines.len())].add(ruling as usize);
+        lines[turn.shard(lines.len())].add(ruling as usize, 1);
     }
 
     fn requests(&self) -> Vec<RequestCount> {
@@ -176,30 +182,64 @@ pub(crate) struct Counting {
 impl Counting {
     #[inline]
     pub(crate) fn start(clock: &Clock, layer: Layer) -> Self {
-        let turn = Turn::next();
-        Self { turn, started: turn.is_sampled.then(|| clock.start()), layer }
+        let (turn, started) = Turn::next(clock);
+        Self { turn, started, layer }
+    }
+
+    /// Whether it is, or may be, looked at closely.
+    #[inline]
+    pub(crate) fn is_of_interest(self, ruling: Ruling) -> bool {
+        self.turn.weight() > 0 || ruling == Ruling::Denied
+    }
+
+    /// How closely it is looked at, if it is. Whoever knows when it was decided says so.
+    pub(crate) fn looked(
+        self,
+        clock: &Clock,
+        ruling: Ruling,
+        decided_at: Option<Timestamp>,
+    ) -> Option<Looked> {
+        let started_at = || self.started.map(|started| clock.at(started));
+        let now = decided_at.or_else(started_at).unwrap_or_else(|| clock.now());
+        let is_denied = ruling == Ruling::Denied;
+        let denials = if is_denied { Turn::weight_of_denial(now) } else { 0 };
+        let (requests, denials) = (self.turn.weight().into(), denials.into());
+        (requests + denials > 0).then_some(Looked { turn: self.turn, now, requests, denials })
     }
 
     #[inline]
     pub(crate) fn end(self, counted: &Counted, clock: &Clock, ruling: Ruling) {
         counted.request(self.turn, self.layer, ruling);
         if let Some(started) = self.started {
-            counted.check_duration.add(clock.nanos_since(started));
+            counted.check_duration.add(clock.nanos_since(started), self.turn.weight().into());
         }
     }
 }
 
 /// Counts what a store says to whoever asks it without a policy.
 #[derive(Clone, Debug)]
-pub struct Tally(Arc<Counted>);
+pub struct Tally {
+    counted: Arc<Counted>,
+    observer: Arc<Observer>,
+    store: Store,
+}
 
 impl Tally {
     /// Counts a request under a limit that its caller brought along.
-    pub fn count(&self, taken: &Taken) {
-        let turn = Turn::next();
-        self.0.callers.count(turn, Mode::Enforce, taken);
+    pub fn count(&self, key: &Key<'_>, taken: &Taken) {
+        let clock = self.store.clock();
+        let counting = Counting::start(clock, Layer::Request);
+        let series = &self.counted.callers;
+        series.count(counting.turn, Mode::Enforce, taken);
         let ruling = if taken.is_allowed() { Ruling::Allowed } else { Ruling::Denied };
-        self.0.request(turn, Layer::Request, ruling);
+        self.counted.request(counting.turn, Layer::Request, ruling);
+        if counting.is_of_interest(ruling)
+            && let Some(looked) = counting.looked(clock, ruling, taken.counted_at())
+        {
+            let said = Said { series, mode: Mode::Enforce, taken };
+            let write = |_, text: &mut String| self.store.write_key_text(key, text);
+            self.observer.look(looked, std::iter::once(said), write);
+        }
     }
 }
 
@@ -238,6 +278,10 @@ impl Limiter {
 
     /// Counts what its store says to whoever asks it directly.
     pub fn tally(&self) -> Tally {
-        Tally(Arc::clone(&self.counted))
+        Tally {
+            counted: Arc::clone(&self.counted),
+            observer: Arc::clone(&self.observer),
+            store: self.store().clone(),
+        }
     }
 }

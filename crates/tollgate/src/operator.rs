@@ -1,4 +1,4 @@
-//! What an operator asks and changes: single keys, and who is denied most.
+//! What an operator asks and changes of single keys.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
@@ -12,7 +12,6 @@ use tollgate_store::{Asked, Charge, OnFailure, Taken};
 use crate::bounds::{KEY_OVERRIDES_MAX, LOOKS_MAX};
 use crate::limiter::{InForce, Limiter};
 use crate::overrides::{KeyRefused, Override};
-use crate::sketch::Frequent;
 use crate::verdict::{Entry, Ruling, Verdict};
 
 /// A key as it is now.
@@ -73,11 +72,6 @@ impl Limiter {
     pub fn reset(&self, key: &KeyBuf) -> Result<Asked<Option<bool>>, KeyRefused> {
         named(&self.in_force(), key)?;
         Ok(self.store().reset(&Key { limit: key.limit(), values: &key.values() }))
-    }
-
-    /// The keys that were denied most often of late.
-    pub fn denied(&self) -> Frequent {
-        self.denials.tell(self.now())
     }
 
     /// Allows a key something else from now on. What it has consumed stays consumed.

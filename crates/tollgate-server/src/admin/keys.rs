@@ -7,6 +7,7 @@ use http::{Method, Request, StatusCode};
 use hyper::body::Incoming;
 use serde_json::{Value, json};
 use tollgate::http::json::write_look;
+use tollgate::observe::Span;
 use tollgate::{Change, KeyBuf, KeyError, KeyRefused, Limiter, Micros, Mistakes, Override};
 
 use crate::gate::Gate;
@@ -98,13 +99,13 @@ fn list(query: &str, limiter: &Limiter) -> Answer {
         let sentence = "not every key is remembered; ask for /v1/keys?denied=1, those denied most";
         return http1::problem(StatusCode::BAD_REQUEST, sentence);
     }
-    let denied = limiter.denied();
+    let denied = limiter.most_denied(Span::Hour);
     let keys = denied
         .keys
         .iter()
-        .map(|told| json!({"key": told.key, "denied": told.count, "error": told.error}));
+        .map(|told| json!({"key": told.key, "denied": told.denied, "error": told.error}));
     let keys: Vec<Value> = keys.collect();
-    let (period, total) = (denied.since.as_millis_up(), denied.total);
+    let (period, total) = (denied.period.as_millis_up(), denied.denied);
     let body = json!({"period_ms": period, "denied": total, "keys": keys});
     http1::json(StatusCode::OK, body.to_string())
 }

@@ -152,24 +152,26 @@ impl<'b> Batch<'b> {
             self.0.iter().map(|question| Value::new(question.key)).collect();
         let charge = |(question, whose)| {
             let Question { limit, cost, .. }: &Question<'b> = question;
-            let key = Key { limit: KEY_SPACE, values: slice::from_ref(whose) };
-            Charge { cost: *cost, ..Charge::new(key, limit) }
+            Charge { cost: *cost, ..Charge::new(key(whose), limit) }
         };
         let charges: SmallVec<[Charge<'_>; BATCH]> =
             self.0.iter().zip(&whose).map(charge).collect();
         if let Some(memory) = store.memory() {
-            let mut questions = self.0.iter();
+            let mut questions = self.0.iter().zip(&whose);
             memory.take_each(&charges, |taken| {
-                let question = questions.next().expect("one answer to each question");
-                tally.count(&taken);
+                let (question, whose) = questions.next().expect("one answer to each question");
+                tally.count(&key(whose), &taken);
                 reply(&question.limit, question.cost, &taken, replies);
             });
         } else {
-            let asked: Vec<(Enrolled, Cost)> =
-                self.0.iter().map(|question| (question.limit, question.cost)).collect();
+            let kept = |question: &Question<'b>| {
+                let whose: Box<[u8]> = question.key.into();
+                (question.limit, question.cost, whose)
+            };
+            let asked: Vec<(Enrolled, Cost, Box<[u8]>)> = self.0.iter().map(kept).collect();
             replies.write_when(store.take_each(&charges), move |answers, replies| {
-                for ((limit, cost), taken) in asked.iter().zip(answers.taken()) {
-                    tally.count(taken);
+                for ((limit, cost, whose), taken) in asked.iter().zip(answers.taken()) {
+                    tally.count(&key(&Value::new(whose)), taken);
                     reply(limit, *cost, taken, replies);
                 }
             });
@@ -177,6 +179,11 @@ impl<'b> Batch<'b> {
         drop(charges);
         self.0.clear();
     }
+}
+
+/// What somebody is counted under.
+fn key<'a>(whose: &'a Value<'a>) -> Key<'a> {
+    Key { limit: KEY_SPACE, values: slice::from_ref(whose) }
 }
 
 fn reply(limit: &Enrolled, cost: Cost, taken: &Taken, replies: &mut Replies<'_>) {

@@ -278,6 +278,13 @@ impl RedisStore {
         inner.change(Change { script: None, words, slot, denied: Some(key), is_release: false })
     }
 
+    /// The number that [`Taken::key_number`] tells of a key.
+    pub fn key_number(&self, key: &Key<'_>) -> u64 {
+        let mut names = Names::default();
+        names.push(&self.0.prefix, &self.key_text(key));
+        self.0.known_by(names.get(0)).number()
+    }
+
     /// A key as it may be shown, written to the end of `text`.
     pub fn write_key_text(&self, key: &Key<'_>, text: &mut String) {
         self.0.house.write_key_text(key, &self.0.local, text);

@@ -117,7 +117,7 @@ impl Engine {
             if number >= METRICS_SERIES_MAX {
                 return counted.others.clone();
             }
-            known(&name).cloned().unwrap_or_else(|| counted.series())
+            known(&name).cloned().unwrap_or_else(|| counted.series(false))
         });
         let series = series.collect();
         Ok(Arc::new(InForce { descriptors, enrolled, settings, headers, series }))

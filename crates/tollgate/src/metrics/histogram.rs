@@ -91,10 +91,11 @@ impl Live {
         Self { scale, counts, sum: AtomicU64::new(0) }
     }
 
-    pub(crate) fn add(&self, figure: u64) {
+    /// Adds a figure that stands for so many.
+    pub(crate) fn add(&self, figure: u64, weight: u64) {
         let place = self.scale.bounds.partition_point(|bound| *bound < figure);
-        self.counts[place].fetch_add(1, Ordering::Relaxed);
-        self.sum.fetch_add(figure, Ordering::Relaxed);
+        self.counts[place].fetch_add(weight, Ordering::Relaxed);
+        self.sum.fetch_add(figure.saturating_mul(weight), Ordering::Relaxed);
     }
 
     pub(crate) fn tell(&self) -> Histogram {
@@ -120,12 +121,22 @@ mod tests {
     fn a_figure_is_counted_in_its_bucket_and_all_above() {
         let live = Live::of_shares();
         for figure in [0, 100_000, 100_001, 990_000, 1_000_000] {
-            live.add(figure);
+            live.add(figure, 1);
         }
         let told = live.tell();
         let expected = [(0.1, 2), (0.25, 3), (0.5, 3), (0.75, 3), (0.9, 3), (0.99, 4)];
         assert_eq!((&*told.buckets, told.count), (&expected[..], 5));
         assert!((told.sum - 2.190_001).abs() < 1e-9, "{}", told.sum);
+    }
+
+    #[test]
+    fn a_figure_counts_for_as_many_as_it_stands_for() {
+        let live = Live::of_shares();
+        live.add(200_000, 64);
+        live.add(800_000, 1);
+        let told = live.tell();
+        assert_eq!((told.buckets[1], told.buckets[4], told.count), ((0.25, 64), (0.9, 65), 65));
+        assert!((told.sum - 13.6).abs() < 1e-9, "{}", told.sum);
     }
 
     #[test]

@@ -8,11 +8,13 @@ use std::collections::HashMap;
 use std::iter;
 use std::sync::Arc;
 
+use tollgate_core::{Decision, Timestamp};
 use tollgate_policy::{Mode, Policy, Rule};
 use tollgate_store::Taken;
 
 use super::{Counted, LimitCount, Line, Live, OTHER_TIERS, Turn, lines, sum};
-use crate::bounds::METRICS_SERIES_MAX;
+use crate::bounds::{METRICS_SERIES_MAX, USERS_SERIES_MAX};
+use crate::observe::Day;
 
 /// The counters of one limit and tier.
 #[derive(Clone, Debug)]
@@ -20,6 +22,7 @@ pub(crate) struct Series {
     /// By shard; in each, by outcome.
     lines: Arc<[Line]>,
     used: Arc<Live>,
+    day: Arc<Day>,
 }
 
 /// What a limit said.
@@ -31,6 +34,9 @@ enum Outcome {
     StoreFailed,
 }
 
+/// Where early returns are counted, behind the outcomes.
+const EARLY: usize = Outcome::StoreFailed as usize + 1;
+
 /// The counters of all limits of a policy.
 #[derive(Debug)]
 pub(crate) struct Table {
@@ -40,32 +46,41 @@ pub(crate) struct Table {
 }
 
 impl Series {
-    pub(super) fn new(shards: usize) -> Self {
-        Self { lines: lines(shards), used: Arc::new(Live::of_shares()) }
+    pub(super) fn new(shards: usize, has_users: bool) -> Self {
+        let day = if has_users { Day::with_users() } else { Day::default() };
+        Self { lines: lines(shards), used: Arc::new(Live::of_shares()), day: Arc::new(day) }
     }
 
     /// Counts what a limit said.
     #[inline]
     pub(crate) fn count(&self, turn: Turn, mode: Mode, taken: &Taken) {
-        self.lines[turn.shard(self.lines.len())].add(outcome(mode, taken) as usize);
-        if turn.is_sampled {
-            self.look(taken);
+        let outcome = outcome(mode, taken);
+        self.line(turn).add(outcome as usize, 1);
+        let is_denied = matches!(outcome, Outcome::Denied | Outcome::ShadowDenied);
+        self.day.see(taken.key_number(), is_denied);
+    }
+
+    /// Counts denials of those who did not wait.
+    pub(crate) fn count_early(&self, turn: Turn, count: u64) {
+        self.line(turn).add(EARLY, count);
+    }
+
+    /// Looks closely at a decision that stands for so many, and leaves a share of the limit in use.
+    pub(crate) fn look(&self, now: Timestamp, weight: u64, decision: &Decision, used: u32) {
+        self.day.look(now, weight, used);
+        if decision.is_allowed() && decision.limit > 0 {
+            self.used.add(used.into(), weight);
         }
     }
 
-    #[cold]
-    fn look(&self, taken: &Taken) {
-        if let Some(decision) = taken.decision()
-            && decision.is_allowed()
-            && decision.limit > 0
-        {
-            let left = u64::from(decision.remaining.min(decision.limit));
-            self.used.add(1_000_000 - left * 1_000_000 / u64::from(decision.limit));
-        }
+    #[inline]
+    fn line(&self, turn: Turn) -> &Line {
+        &self.lines[turn.shard(self.lines.len())]
     }
 
     pub(crate) fn tell(&self, limit: Arc<str>, tier: String) -> LimitCount {
         let count = |outcome: Outcome| sum(&self.lines, outcome as usize);
+        let early = sum(&self.lines, EARLY);
         LimitCount {
             limit,
             tier,
@@ -73,6 +88,7 @@ impl Series {
             denied: count(Outcome::Denied),
             shadow_denied: count(Outcome::ShadowDenied),
             store_failed: count(Outcome::StoreFailed),
+            early,
             used: self.used.tell(),
         }
     }
@@ -106,8 +122,15 @@ impl Table {
             if place >= METRICS_SERIES_MAX {
                 return counted.others.clone();
             }
-            let before = known.get(&(Arc::clone(rule.name()), tier));
-            before.map_or_else(|| counted.series(), |series| (*series).clone())
+            // Without `per` everybody is one user, and of a limit that is split each shard would be.
+            let has_users =
+                place < USERS_SERIES_MAX && !rule.per().is_empty() && rule.shards().is_none();
+            let fresh = || counted.series(has_users);
+            match known.get(&(Arc::clone(rule.name()), tier)) {
+                Some(before) if before.day.has_users() == has_users => (*before).clone(),
+                Some(before) => Series { day: fresh().day, ..(*before).clone() },
+                None => fresh(),
+            }
         });
         let mut first = 0;
         let firsts = policy.rules().iter().map(|rule| {
@@ -122,6 +145,15 @@ impl Table {
     #[inline]
     pub(crate) fn of(&self, rule: usize, tier: u32) -> &Series {
         &self.series[(self.firsts[rule] + tier) as usize]
+    }
+
+    /// Every limit and tier that is told apart, and what it was like of late.
+    pub(crate) fn days<'t>(
+        &'t self,
+        policy: &'t Policy,
+    ) -> impl Iterator<Item = (&'t Rule, String, &'t Day)> {
+        let told = names(policy).zip(&self.series).take(METRICS_SERIES_MAX);
+        told.map(|((rule, tier), series)| (rule, tier, &*series.day))
     }
 
     pub(super) fn tell(&self, policy: &Policy) -> Vec<LimitCount> {

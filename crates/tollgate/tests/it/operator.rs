@@ -1,7 +1,7 @@
 //! What an operator asks and changes while requests are decided.
 
 use serde_json::{Value, json};
-use tollgate::bounds::{KEY_OVERRIDES_MAX, SKETCH_PERIOD};
+use tollgate::bounds::KEY_OVERRIDES_MAX;
 use tollgate::http::json;
 use tollgate::{Change, KeyBuf, KeyRefused, Override, Timestamp};
 
@@ -109,41 +109,6 @@ mod keys {
             assert!(gate.limiter.reset(&key(text)).is_err_and(unknown), "{text}");
             assert!(put(&gate, text, "{rate: 1/day}", None).is_err_and(unknown), "{text}");
         }
-    }
-}
-
-mod denials {
-    use super::*;
-
-    fn denied(gate: &Gate) -> Vec<(String, u64)> {
-        gate.limiter.denied().keys.into_iter().map(|told| (told.key, told.count)).collect()
-    }
-
-    #[test]
-    fn the_keys_that_are_denied_most_are_told_first_and_those_that_are_not_never() {
-        let gate = Gate::new(POLICY);
-        assert_eq!(gate.admitted(12, &ANNA), 10);
-        assert_eq!(gate.admitted(15, &[("user", "ben:b")]), 10);
-        assert_eq!(gate.admitted(10, &[("user", "carl")]), 10);
-        assert_eq!(denied(&gate), [("api:ben%3Ab".to_owned(), 5), ("api:anna".to_owned(), 2)]);
-        assert_eq!(gate.limiter.denied().total, 7);
-    }
-
-    #[test]
-    fn what_only_reports_is_not_counted() {
-        let gate = Gate::new("limits: [{name: api, per: [user], rate: 1/minute, mode: shadow}]");
-        assert_eq!(gate.admitted(9, &ANNA), 9);
-        assert_eq!(denied(&gate), []);
-    }
-
-    #[test]
-    fn old_denials_are_forgotten() {
-        let gate = Gate::new(POLICY);
-        gate.admitted(12, &ANNA);
-        gate.clock.advance(SKETCH_PERIOD);
-        assert_eq!(denied(&gate).len(), 1);
-        gate.clock.advance(SKETCH_PERIOD);
-        assert_eq!(denied(&gate), []);
     }
 }
 

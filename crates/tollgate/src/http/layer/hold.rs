@@ -115,7 +115,8 @@ impl Ticket {
         ready!(timer.poll(context));
         self.has_come = true;
         let waited = self.moment.saturating_duration_since(self.drawn_at);
-        self.shared.holding.waited.add(u64::try_from(waited.as_micros()).unwrap_or(u64::MAX));
+        let micros = u64::try_from(waited.as_micros()).unwrap_or(u64::MAX);
+        self.shared.holding.waited.add(micros, 1);
         Poll::Ready(())
     }
 }

@@ -1,0 +1,263 @@
+//! Which keys came up most often, told from a bounded memory.
+//!
+//! Space saving: there are [`SUMMARY_KEYS`] counters, and a key that has none takes over the smallest,
+//! with what that has counted as its possible error. So of a weight of N in all, a key of more than
+//! N ÷ [`SUMMARY_KEYS`] has a counter, none is told too little, and none more than that too much.
+//!
+//! That stays true when summaries are put together ([`Summary::merged`]). What a key may have had that a
+//! summary does not tell is at most its `floor`; call what a counter is above that its excess. In every
+//! summary, [`SUMMARY_KEYS`] floors and all excesses are together at most N. Where two are put together
+//! their floors and their excesses add up, and if more keys remain than there is room for, the largest
+//! that is left out raises the floor to itself: by as much as it takes from the excess of each key that
+//! stays. So the floor, which is the largest error, is never above N ÷ [`SUMMARY_KEYS`].
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
+
+use tollgate_core::Timestamp;
+
+use crate::bounds::{KEY_TEXT_BYTES_MAX, SUMMARY_KEYS};
+
+/// What is remembered of one key.
+#[derive(Clone, Debug)]
+pub(super) struct Counter {
+    pub(super) key: u64,
+    pub(super) text: Arc<str>,
+    /// How much there was of what the summary counts, at most.
+    pub(super) weight: u64,
+    /// By how much that may be too much.
+    pub(super) error: u64,
+    /// Of a busy key its denials, of a denied one its requests.
+    pub(super) other: u64,
+    /// Denials that came before the wait was over that had been told.
+    pub(super) early: u64,
+    /// Whether it came back after such a wait.
+    pub(super) has_waited: bool,
+    /// Shares of its limit in use, in millionths, by their weight.
+    pub(super) used: u64,
+    pub(super) first_seen: Timestamp,
+}
+
+/// What was counted in some time.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Summary {
+    /// All that was counted.
+    pub(super) total: u64,
+    /// What a key may have had that is not told, at most.
+    floor: u64,
+    pub(super) counters: Vec<Counter>,
+}
+
+impl Summary {
+    /// One summary of the times of several.
+    pub(super) fn merged<'s>(parts: impl Iterator<Item = &'s Self> + Clone) -> Self {
+        let floors: u64 = parts.clone().map(|part| part.floor).sum();
+        let total = parts.clone().map(|part| part.total).sum();
+        let mut all: Vec<(&Counter, u64)> = parts
+            .flat_map(|part| part.counters.iter().map(|counter| (counter, part.floor)))
+            .collect();
+        all.sort_unstable_by_key(|(counter, _)| counter.key);
+        let together = all.chunk_by(|(one, _), (other, _)| one.key == other.key);
+        let mut counters: Vec<Counter> = together.map(|same| together_with(same, floors)).collect();
+        let mut floor = floors;
+        if counters.len() > SUMMARY_KEYS {
+            let by_weight = |one: &Counter, other: &Counter| other.weight.cmp(&one.weight);
+            let (_, largest_out, _) = counters.select_nth_unstable_by(SUMMARY_KEYS, by_weight);
+            floor = floor.max(largest_out.weight);
+            counters.truncate(SUMMARY_KEYS);
+            counters.shrink_to_fit();
+        }
+        Self { total, floor, counters }
+    }
+}
+
+/// The counters of one key from several summaries, each with the floor of its own. In those that have
+/// none it may have had their floor.
+fn together_with(same: &[(&Counter, u64)], floors: u64) -> Counter {
+    let elsewhere = floors - same.iter().map(|(_, floor)| floor).sum::<u64>();
+    let (first, _) = same[0];
+    let mut sum = first.clone();
+    for (counter, _) in &same[1..] {
+        sum.weight += counter.weight;
+        sum.error += counter.error;
+        sum.other += counter.other;
+        sum.early += counter.early;
+        sum.has_waited |= counter.has_waited;
+        sum.used += counter.used;
+        sum.first_seen = sum.first_seen.min(counter.first_seen);
+    }
+    Counter { weight: sum.weight + elsewhere, error: sum.error + elsewhere, ..sum }
+}
+
+/// A summary that is being counted.
+#[derive(Debug)]
+pub(super) struct Counters {
+    total: u64,
+    counters: Vec<Counter>,
+    /// By key, the place of its counter.
+    places: HashMap<u64, u16, BuildHasherDefault<AlreadyHashed>>,
+    /// The places of all counters as a heap, the smallest weight first.
+    heap: Vec<u16>,
+    /// By place, where in the heap it is.
+    in_heap: Vec<u16>,
+}
+
+const _: () = assert!(SUMMARY_KEYS < u16::MAX as usize);
+
+impl Counters {
+    pub(super) fn new() -> Self {
+        Self {
+            total: 0,
+            counters: Vec::with_capacity(SUMMARY_KEYS),
+            // Twice the room, so that keys that come and go never make it grow.
+            places: HashMap::with_capacity_and_hasher(2 * SUMMARY_KEYS, Default::default()),
+            heap: Vec::with_capacity(SUMMARY_KEYS),
+            in_heap: Vec::with_capacity(SUMMARY_KEYS),
+        }
+    }
+
+    /// Counts a key, which is `write`'s to write if it is new.
+    pub(super) fn count(
+        &mut self,
+        key: u64,
+        weight: u64,
+        now: Timestamp,
+        write: impl FnOnce() -> Arc<str>,
+    ) -> &mut Counter {
+        self.total += weight;
+        let place = match self.places.get(&key) {
+            Some(place) => usize::from(*place),
+            None => self.place_for(key, now, write),
+        };
+        self.counters[place].weight += weight;
+        self.sink(self.in_heap[place].into());
+        &mut self.counters[place]
+    }
+
+    /// What is counted of a key, if it has a counter.
+    pub(super) fn get_mut(&mut self, key: u64) -> Option<&mut Counter> {
+        let place = *self.places.get(&key)?;
+        Some(&mut self.counters[usize::from(place)])
+    }
+
+    /// What was counted so far.
+    pub(super) fn summary(&self) -> Summary {
+        let floor = self.heap.first().filter(|_| self.is_full()).map(|least| self.weight(*least));
+        let (total, counters) = (self.total, self.counters.clone());
+        Summary { total, floor: floor.unwrap_or_default(), counters }
+    }
+
+    /// Begins anew.
+    pub(super) fn clear(&mut self) {
+        self.total = 0;
+        self.counters.clear();
+        self.places.clear();
+        self.heap.clear();
+        self.in_heap.clear();
+    }
+
+    fn is_full(&self) -> bool {
+        self.counters.len() == SUMMARY_KEYS
+    }
+
+    /// Finds a place for a new key: that of the smallest, if there is no other.
+    fn place_for(&mut self, key: u64, now: Timestamp, write: impl FnOnce() -> Arc<str>) -> usize {
+        let (error, text) = (0, write());
+        let mut counter = Counter {
+            key,
+            text,
+            weight: 0,
+            error,
+            other: 0,
+            early: 0,
+            has_waited: false,
+            used: 0,
+            first_seen: now,
+        };
+        let place = if self.is_full() {
+            let place = self.heap[0];
+            let before = &mut self.counters[usize::from(place)];
+            self.places.remove(&before.key);
+            (counter.weight, counter.error) = (before.weight, before.weight);
+            *before = counter;
+            place
+        } else {
+            let place = self.counters.len() as u16;
+            self.counters.push(counter);
+            self.in_heap.push(place);
+            self.heap.push(place);
+            self.rise(place.into());
+            place
+        };
+        self.places.insert(key, place);
+        place.into()
+    }
+
+    fn weight(&self, place: u16) -> u64 {
+        self.counters[usize::from(place)].weight
+    }
+
+    /// Moves what is `at` a place of the heap down to where it belongs.
+    fn sink(&mut self, mut at: usize) {
+        loop {
+            let lesser = |one: usize, other: usize| {
+                let is_lesser = other < self.heap.len()
+                    && self.weight(self.heap[other]) < self.weight(self.heap[one]);
+                if is_lesser { other } else { one }
+            };
+            let least = lesser(lesser(at, 2 * at + 1), 2 * at + 2);
+            if least == at {
+                return;
+            }
+            self.swap(at, least);
+            at = least;
+        }
+    }
+
+    /// The same, up.
+    fn rise(&mut self, mut at: usize) {
+        while at > 0 {
+            let above = (at - 1) / 2;
+            if self.weight(self.heap[above]) <= self.weight(self.heap[at]) {
+                return;
+            }
+            self.swap(at, above);
+            at = above;
+        }
+    }
+
+    fn swap(&mut self, one: usize, other: usize) {
+        self.heap.swap(one, other);
+        for at in [one, other] {
+            self.in_heap[usize::from(self.heap[at])] = at as u16;
+        }
+    }
+}
+
+/// A key's number is a keyed hash already, and nobody can choose it.
+#[derive(Default)]
+struct AlreadyHashed(u64);
+
+impl Hasher for AlreadyHashed {
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("keys are numbers");
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        self.0 = number;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+/// A key's text, cut if it is too long to be kept.
+pub(super) fn cut(text: &mut String) -> Arc<str> {
+    if text.len() > KEY_TEXT_BYTES_MAX {
+        text.truncate(text.floor_char_boundary(KEY_TEXT_BYTES_MAX));
+        text.push('…');
+    }
+    (&**text).into()
+}
