@@ -195,10 +195,10 @@ function linear(most, bottom) {
   return { y, marks };
 }
 
-/// The next of 1, 2 and 5 times a power of ten, or 4 and 8, which halve as well.
+/// The next round number that has a round half.
 function niceAbove(value) {
   const power = 10 ** Math.floor(Math.log10(value));
-  return [1, 2, 4, 5, 8, 10].find((step) => step * power >= value) * power;
+  return [1, 2, 3, 4, 5, 6, 8, 10].find((step) => step * power >= value) * power;
 }
 
 /// Latencies differ by powers of ten.

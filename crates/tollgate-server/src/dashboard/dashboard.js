@@ -1,12 +1,15 @@
 // The page: which view is seen, what is asked when, and what is said when nobody answers.
 
 import { byId, element, setText } from "./dom.js";
-import { duration } from "./format.js";
+import { Explain } from "./explain.js";
+import { count, duration } from "./format.js";
+import { Health } from "./health.js";
 import { History } from "./history.js";
 import { keyLink, setKeyLink } from "./keylink.js";
 import { Keys } from "./keys.js";
 import { Limits } from "./limits.js";
 import { Overview } from "./overview.js";
+import { Play } from "./play.js";
 import { Refused, ask, useToken, whenUnauthorized } from "./server.js";
 
 const TICK_MS = 1000;
@@ -16,7 +19,10 @@ const history = new History();
 const views = {
   overview: new Overview(history),
   limits: new Limits(),
-  keys: new Keys(() => askView()),
+  keys: new Keys(() => askView(true).catch(failed)),
+  server: new Health(),
+  explain: new Explain(),
+  play: new Play(),
 };
 const tabs = [...document.querySelectorAll("[role=tab]")];
 let shown = "overview";
@@ -49,14 +55,14 @@ async function tick() {
   timer = setTimeout(tick, Math.max(100, pause - (performance.now() - began)));
 }
 
-/// Asks what only the view that is seen needs, as often as it wants.
-async function askView() {
+/// Asks what only the view that is seen needs, as often as it wants, or now.
+async function askView(isNow = false) {
   const view = views[shown];
   const now = performance.now();
-  const isSoon = now - (view.askedAt ?? -Infinity) < (view.pauseMs ?? 0) - TICK_MS / 2;
-  if (!view.ask || (isSoon && view.told)) return;
+  const isSoon = now - (view.askedAt ?? -Infinity) < (view.pauseMs ?? TICK_MS) - TICK_MS / 2;
+  if (!live || !view.regularly || (isSoon && !isNow)) return;
   view.askedAt = now;
-  await view.ask();
+  await view.regularly(live);
 }
 
 function failed(error) {
@@ -96,7 +102,7 @@ function storm({ is_storm, denied, early, keys }) {
     setKeyLink(link, key);
     return element("li", {}, link);
   });
-  const sentence = `Retry storm: of ${denied} requests denied in the last minute, ${early} came back before the wait they were told.`;
+  const sentence = `Retry storm: of ${count(denied)} requests denied in the last minute, ${count(early)} came back before the wait they were told.`;
   banner.replaceChildren(element("p", {}, sentence), element("ul", {}, ...links));
 }
 

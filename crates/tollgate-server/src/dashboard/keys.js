@@ -2,7 +2,9 @@
 
 import { byId, element, setText } from "./dom.js";
 import { count, duration, rate, when } from "./format.js";
+import { KeyPage } from "./key.js";
 import { hashOf, keyLink, setKeyLink } from "./keylink.js";
+import { inWords } from "./override.js";
 import { ask } from "./server.js";
 import { Table } from "./table.js";
 
@@ -37,18 +39,13 @@ const OVERRIDE_COLUMNS = [
   { name: "until", title: "Until", value: (one) => one.until_ms ?? Infinity, text: (one) => (one.until_ms ? when(one.until_ms, Date.now()) : "removed") },
 ];
 
-/// An override as people say it.
-export function inWords({ rate, burst, queue, concurrency, ban }) {
-  if (ban) return "nothing: banned";
-  const said = { rate, burst, queue, concurrency };
-  return Object.entries(said).filter(([, value]) => value !== undefined && value !== null).map(([name, value]) => `${name} ${value}`).join(", ");
-}
-
 const chosen = (name) => document.querySelector(`#keys input[name=${name}]:checked`).value;
 
 export class Keys {
   constructor(changed) {
     const parent = byId("keys-table");
+    this.page = new KeyPage(changed);
+    this.isOfOne = false;
     this.frequent = new Table(parent, "Keys", columns(), "denied");
     this.overrides = new Table(parent, "Overrides", OVERRIDE_COLUMNS);
     this.search = byId("keys-search");
@@ -68,18 +65,29 @@ export class Keys {
     });
   }
 
+  /// Shows one key, or the list of many.
+  enter(escapedKey) {
+    this.isOfOne = escapedKey !== "";
+    byId("keys-list").hidden = this.isOfOne;
+    byId("key-page").hidden = !this.isOfOne;
+    this.askedAt = undefined;
+    if (this.isOfOne) this.page.open(decoded(escapedKey));
+  }
+
   /// Longer spans move slower, and are more work to add up.
   get pauseMs() {
+    if (this.isOfOne) return 1000;
     return chosen("by") !== "overrides" && chosen("over") === "minute" ? 1000 : 5000;
   }
 
-  async ask() {
+  async regularly(live) {
+    if (this.isOfOne) return this.page.ask(live);
     const [by, over] = [chosen("by"), chosen("over")];
     const told = await ask(by === "overrides" ? "/v1/overrides" : `/v1/keys?${by}=1&over=${over}`);
     // Another choice may have been made meanwhile.
-    if (by !== chosen("by") || over !== chosen("over")) return;
+    if (by !== chosen("by") || over !== chosen("over")) return undefined;
     this.told = told;
-    this.show();
+    return this.show();
   }
 
   show() {

@@ -40,7 +40,7 @@ export class Overview {
     setText(byId("advice-note"), list.length ? "" : "Nothing to say: no limit is idle, crowded or being ridden.");
   }
 
-  async ask() {
+  async regularly() {
     const { keys } = await ask("/v1/keys?denied=1&over=minute");
     const make = () => element("li", {}, keyLink(), element("b"), element("meter-bar"));
     const most = Math.max(1, ...keys.map((told) => told.denied));

@@ -1,0 +1,78 @@
+// Which limits a request meets, and why the others do not apply.
+
+import { byId, element } from "./dom.js";
+import { duration } from "./format.js";
+import { keyLink, setKeyLink } from "./keylink.js";
+import { ask } from "./server.js";
+
+const RULINGS = {
+  exempt: "it is on the exempt list",
+  blocked: "it is on the deny list",
+  unknown_key: "its API key is unknown",
+  bad_cost: "what it says it costs is not a cost",
+  uncounted: "a limit could not be counted",
+};
+
+export class Explain {
+  constructor() {
+    byId("explain-form").addEventListener("submit", (event) => {
+      event.preventDefault();
+      this.explain();
+    });
+  }
+
+  async explain() {
+    const place = byId("explained");
+    try {
+      const attributes = read(byId("explain-attributes").value);
+      const told = await ask("/v1/explain", "POST", { attributes, door: byId("explain-door").value });
+      place.replaceChildren(...shown(told));
+    } catch (error) {
+      place.replaceChildren(element("p", { class: "wrong" }, error.message));
+    }
+  }
+}
+
+/// Attributes of lines `name=value`.
+function read(text) {
+  const pairs = new Map();
+  for (const line of text.split("\n").map((line) => line.trim()).filter(Boolean)) {
+    const at = line.indexOf("=");
+    if (at < 1) throw new Error(`"${line}" is not name=value; write for example path=/login`);
+    const name = line.slice(0, at).trim();
+    if (pairs.has(name)) throw new Error(`${name} is said twice`);
+    pairs.set(name, line.slice(at + 1).trim());
+  }
+  return Object.fromEntries(pairs);
+}
+
+function shown(told) {
+  const outcome = told.allowed ? "allowed" : "denied";
+  const why = RULINGS[told.ruling] ?? (told.limits.some((limit) => limit.applies) ? null : "no limit applies");
+  const caller = [told.tenant && `tenant ${told.tenant}`, told.tier && `tier ${told.tier}`].filter(Boolean).join(", ");
+  return [
+    element("p", { class: "verdict" }, element("b", { class: outcome }, outcome), why ? `: ${why}` : "", caller ? element("span", { class: "note" }, `taken for ${caller}`) : null),
+    element("ul", { class: "met" }, ...told.limits.map(limit)),
+  ];
+}
+
+function limit(told) {
+  if (!told.applies) {
+    return element("li", { class: "idle" }, element("b", {}, told.name), element("p", {}, `does not apply: ${told.why}`));
+  }
+  const terms = [told.rate ?? "at a time", told.algorithm, told.shadow ? "shadow" : null].filter(Boolean).join(" · ");
+  const lines = [element("p", { class: "terms" }, terms)];
+  if (told.key) {
+    const link = keyLink();
+    setKeyLink(link, told.key);
+    lines.push(element("p", {}, link));
+  }
+  if (told.limit !== undefined && told.limit !== null) {
+    const delay = told.delay_ms ? ` after ${duration(told.delay_ms)}` : "";
+    const wait = told.retry_after_ms ? ` for ${duration(told.retry_after_ms)}` : "";
+    const outcome = told.allowed ? "allowed" : "denied";
+    lines.push(element("p", {}, element("span", { class: outcome }, outcome + delay + wait), `, ${told.remaining} of ${told.limit} left`));
+  }
+  if (told.note) lines.push(element("p", { class: "note" }, told.note));
+  return element("li", {}, element("b", {}, told.name), ...lines);
+}
