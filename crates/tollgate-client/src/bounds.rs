@@ -57,6 +57,15 @@ pub const CHECK_ATTRIBUTES_MAX: usize = 128;
 /// Bytes of the values of one check, as the server bounds them.
 pub const CHECK_BYTES_MAX: usize = 64 << 10;
 
+/// Descriptors of one call over gRPC, as the server bounds them.
+pub const DESCRIPTORS_MAX: usize = 128;
+
+/// Entries of one descriptor, as the server bounds them.
+pub const DESCRIPTORS_ENTRIES_MAX: usize = 64;
+
+/// Bytes of one call over gRPC, as the server bounds them.
+pub const DESCRIPTORS_BYTES_MAX: usize = 256 << 10;
+
 /// Connections to a server. A second one asks while the first waits; more would only make batches smaller.
 #[cfg(feature = "server")]
 pub(crate) const SERVER_CONNECTIONS: usize = 2;

@@ -9,7 +9,7 @@
 //! - [`Throttle`] slows down before the wall.
 //! - [`Rules`] are all of these together, to be put around a tower service (`ClientLayer`, with the
 //!   feature `tower`) or around reqwest (`ClientMiddleware`, with the feature `reqwest`).
-//! - `Client` asks tollgate's own server, with the feature `server`.
+//! - `Client` asks tollgate's own server over HTTP, and `GrpcClient` over gRPC, with the feature `server`.
 
 mod backoff;
 pub mod bounds;
@@ -43,8 +43,8 @@ pub use retry::{Attempt, Retry};
 pub use rules::{Call, Repeatable, Rules};
 #[cfg(feature = "server")]
 pub use server::{
-    Check, CheckError, Client, Connect, Fallback, LimitAnswer, ServerError, Source, UrlError,
-    Verdict,
+    Check, CheckError, Client, Connect, Descriptors, DescriptorsError, Fallback, GrpcClient,
+    LimitAnswer, ServerError, Source, UrlError, Verdict,
 };
 pub use throttle::{Lane, Pass, Throttle, Throttled};
 

@@ -1,4 +1,4 @@
-//! A client of tollgate's own server, over HTTP.
+//! A client of tollgate's own server, over HTTP; `grpc.rs` is the one over gRPC.
 //!
 //! A check always answers, and within its deadline: if the server does not, a [`Fallback`] does. Checks
 //! that are made while another is under way travel together, over connections that are kept. What may
@@ -6,6 +6,7 @@
 
 mod connection;
 mod fallback;
+mod grpc;
 mod wire;
 mod worker;
 
@@ -18,6 +19,7 @@ use tokio::time::timeout_at;
 
 pub use self::fallback::Fallback;
 use self::fallback::Local;
+pub use self::grpc::{Descriptors, DescriptorsError, GrpcClient};
 pub use self::wire::{Check, CheckError, LimitAnswer, Source, Verdict};
 use self::worker::{Ask, Job, Reply, Worker};
 use crate::backoff::Backoff;
@@ -124,7 +126,7 @@ impl Client {
             Err(why) => why,
         };
         events::server_away(&why);
-        self.local.decide(check, clock::now())
+        self.local.decide(|name| check.value(name), check.cost(), clock::now())
     }
 
     async fn call(&self, path: &'static str, body: String) -> Result<bool, ServerError> {
@@ -191,17 +193,25 @@ impl Connect {
             let worker = Worker::new(&self.host, self.token.as_deref(), self.deadline);
             tokio::spawn(worker.run(Arc::clone(&receiver)));
         }
-        // A server that is away is asked again every second; who asks meanwhile need not wait.
         let second = Duration::from_secs(1);
-        let breaker = Breaker::new().successes(1).open_for(second);
         let backoff = Backoff::new(second / 10, second);
         Client {
             jobs: sender,
             deadline: self.deadline,
-            circuit: breaker.circuit(&self.host),
+            circuit: self.circuit(),
             retry: Retry::new().backoff(backoff).deadline(10 * second),
             local: Arc::new(Local::new(self.fallback)),
         }
+    }
+
+    /// Makes a client that asks over gRPC instead: `http://HOST:PORT` is then the server's gRPC door.
+    pub fn start_grpc(self) -> GrpcClient {
+        GrpcClient::start(self)
+    }
+
+    /// A server that is away is asked again every second; who asks meanwhile need not wait.
+    fn circuit(&self) -> Circuit {
+        Breaker::new().successes(1).open_for(Duration::from_secs(1)).circuit(&self.host)
     }
 }
 
@@ -229,7 +239,7 @@ pub enum ServerError {
     },
     /// It does not do that.
     Refused {
-        /// Its status.
+        /// Its status: of HTTP, or of gRPC if that was asked over.
         status: u16,
         /// What it said.
         why: String,

@@ -39,12 +39,7 @@ impl Drop for Open {
 
 impl Connection {
     pub(super) fn new(host: &str, token: Option<&str>) -> Self {
-        let token = token.and_then(|token| {
-            let mut value = HeaderValue::try_from(format!("Bearer {token}")).ok()?;
-            value.set_sensitive(true);
-            Some(value)
-        });
-        Self { host: host.to_owned(), token, open: None }
+        Self { host: host.to_owned(), token: token.and_then(bearer), open: None }
     }
 
     pub(super) fn close(&mut self) {
@@ -114,8 +109,15 @@ async fn read(response: http::Response<hyper::body::Incoming>) -> Result<Reply, 
     Ok(Reply { status: head.status, body })
 }
 
+/// A token as a field has it.
+pub(super) fn bearer(token: &str) -> Option<HeaderValue> {
+    let mut value = HeaderValue::try_from(format!("Bearer {token}")).ok()?;
+    value.set_sensitive(true);
+    Some(value)
+}
+
 /// An error with what it comes from.
-fn told(error: &dyn Error) -> String {
+pub(super) fn told(error: &dyn Error) -> String {
     let mut told = error.to_string();
     let mut source = error.source();
     while let Some(error) = source {

@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::time::Instant;
 use tollgate_core::{Cost, Limit};
 
-use super::wire::{Check, Verdict};
+use super::wire::Verdict;
 use crate::clock;
 use crate::keyed::Keyed;
 use crate::local::{self, When};
@@ -39,13 +39,19 @@ impl Local {
         Self { fallback, counted: Keyed::new() }
     }
 
-    pub(super) fn decide(&self, check: &Check, now: Instant) -> Verdict {
+    /// Decides about a request of which `value_of` tells the attributes.
+    pub(super) fn decide<'a>(
+        &self,
+        value_of: impl Fn(&str) -> Option<&'a str>,
+        cost: u32,
+        now: Instant,
+    ) -> Verdict {
         let Fallback::Limit { limit, per } = &self.fallback else {
             return Verdict::of_fallback(matches!(self.fallback, Fallback::Allow), None);
         };
         let make = || Mutex::new(local::Local::new(*limit, now, clock::date()));
-        let counted = self.counted.get(&key(check, per), make, |it| unlocked(it).is_vacant(now));
-        match unlocked(&counted).take(Cost::new(check.cost()), now) {
+        let counted = self.counted.get(&key(value_of, per), make, |it| unlocked(it).is_vacant(now));
+        match unlocked(&counted).take(Cost::new(cost), now) {
             Ok(_) => Verdict::of_fallback(true, None),
             Err(When::Then(moment)) => {
                 Verdict::of_fallback(false, Some(moment.saturating_duration_since(now)))
@@ -60,8 +66,8 @@ fn unlocked(counted: &Mutex<local::Local>) -> MutexGuard<'_, local::Local> {
 }
 
 /// The values, each with its length before it, so that no two lists are one text.
-fn key(check: &Check, per: &[String]) -> String {
-    let values = per.iter().map(|name| check.value(name));
+fn key<'a>(value_of: impl Fn(&str) -> Option<&'a str>, per: &[String]) -> String {
+    let values = per.iter().map(|name| value_of(name));
     values
         .map(|value| value.map_or("-".to_owned(), |value| format!("{}:{value}", value.len())))
         .collect()

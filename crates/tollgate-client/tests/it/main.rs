@@ -4,6 +4,8 @@ mod breaker;
 mod budget;
 #[cfg(feature = "metrics")]
 mod events;
+#[cfg(feature = "server")]
+mod grpc;
 #[cfg(feature = "tower")]
 mod layer;
 #[cfg(feature = "reqwest")]

@@ -1,77 +1,14 @@
 //! A client of a real server, over a network that fails when it is told to.
 
-use std::net::SocketAddr;
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
-use tollgate_client::{
-    Check, CheckError, Client, Connect, Fallback, ServerError, Source, Verdict, bounds,
-};
+use tollgate_client::{Check, CheckError, Client, Fallback, ServerError, Source, Verdict, bounds};
 use tollgate_core::{Limit, Quota};
-use tollgate_harness::Proxy;
-use tollgate_server::{Door, Server};
 
 use crate::support::now;
-
-const POLICY: &str = "\
-listen: { http: \"127.0.0.1:0\" }
-limits:
-  - { name: api, per: [user], rate: 3/hour, algorithm: token_bucket }
-  - { name: jobs, per: [worker], concurrency: 1 }
-  - { name: many, per: [many], rate: 5000/hour }
-  - { name: quick, per: [quick], rate: 40/second, burst: 5, algorithm: token_bucket }
-";
-
-/// Longer than any answer takes on the slowest machine.
-const LONG: Duration = Duration::from_secs(60);
-
-/// A server behind a proxy, until it is dropped.
-struct Running {
-    policy: PathBuf,
-    proxy: Proxy,
-    stop: Option<oneshot::Sender<()>>,
-    serving: Option<JoinHandle<()>>,
-}
-
-impl Running {
-    fn start() -> Self {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = format!("tollgate-client-{}-{number}.yaml", std::process::id());
-        let policy = std::env::temp_dir().join(name);
-        std::fs::write(&policy, POLICY).expect("there is room for a policy");
-        let server = Server::bind(tollgate_server::Source::File(policy.clone()));
-        let server = server.unwrap_or_else(|error| panic!("{error}"));
-        let mut addresses = server.addresses();
-        let address: SocketAddr =
-            addresses.find(|(door, _)| *door == Door::Http).expect("the door is open").1;
-        drop(addresses);
-        let (stop, stopped) = oneshot::channel::<()>();
-        let serving = thread::spawn(move || {
-            server.run_until(async { drop(stopped.await) }).expect("it has threads");
-        });
-        let proxy = Proxy::start(address);
-        Self { policy, proxy, stop: Some(stop), serving: Some(serving) }
-    }
-
-    fn client(&self) -> Connect {
-        let url = format!("http://{}", self.proxy.address());
-        Client::connect(&url).expect("an address").deadline(LONG)
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        drop(self.stop.take());
-        let _stopped = self.serving.take().map(JoinHandle::join);
-        let _gone = std::fs::remove_file(&self.policy);
-    }
-}
+use crate::support::running::{LONG, Running};
 
 fn check(name: &str, value: &str, cost: u32) -> Check {
     Check::new(&[(name, value)], cost).expect("a check")
@@ -302,7 +239,7 @@ fn an_address_is_http_host_and_port() {
 #[tokio::test]
 async fn the_rules_understand_the_server() {
     use std::sync::Arc;
-    use std::sync::atomic::AtomicUsize;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     use reqwest_middleware::ClientBuilder;
     use tollgate_client::{ClientMiddleware, Rules};

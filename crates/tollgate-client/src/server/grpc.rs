@@ -1,0 +1,119 @@
+//! A client of tollgate's own server, over gRPC: the call that Envoy makes, and no other.
+//!
+//! What is asked are descriptors, which the server finds in its `descriptors` files. Calls of different callers
+//! share a connection, each a stream of its own, and are never made one call: in one call a descriptor may
+//! replace another's limit (`replaces`, quotas, `charging`), and a stranger's must not.
+
+mod connection;
+mod wire;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+use tokio::time::timeout_at;
+
+use self::connection::Connection;
+pub use self::wire::{Descriptors, DescriptorsError};
+use super::fallback::Local;
+use super::{Connect, ServerError, Verdict};
+use crate::bounds::SERVER_QUEUE_MAX;
+use crate::breaker::Circuit;
+use crate::clock;
+use crate::events;
+
+/// Asks a tollgate server, or whoever speaks Envoy's protocol, over gRPC. Clones share its connection.
+///
+/// ```no_run
+/// use tollgate_client::{Client, Descriptors};
+///
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// let client = Client::connect("http://127.0.0.1:8081")?.start_grpc();
+/// let anna = Descriptors::new("shop", &[&[("user", "anna")]], 1)?;
+/// let verdict = client.check(&anna).await;
+/// if !verdict.is_allowed {
+///     println!("come back in {:?}", verdict.retry_after);
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct GrpcClient {
+    connection: Arc<Connection>,
+    deadline: Duration,
+    circuit: Circuit,
+    places: Arc<Semaphore>,
+    local: Arc<Local>,
+}
+
+impl GrpcClient {
+    /// Makes the client. A connection is made with the first check, in the tokio runtime of that.
+    pub(super) fn start(connect: Connect) -> Self {
+        Self {
+            connection: Arc::new(Connection::new(&connect.host, connect.token.as_deref())),
+            deadline: connect.deadline,
+            circuit: connect.circuit(),
+            places: Arc::new(Semaphore::new(SERVER_QUEUE_MAX)),
+            local: Arc::new(Local::new(connect.fallback)),
+        }
+    }
+
+    /// Whether a request may go on: whether it is within the limits of all its descriptors. `limits` of the
+    /// verdict has one answer for each descriptor, in their order. If the server does not say so in time, the
+    /// fallback does; a limit of it is per keys of entries.
+    ///
+    /// It may be dropped at any moment; what the server has charged by then stays charged.
+    pub async fn check(&self, descriptors: &Descriptors) -> Verdict {
+        let why = match self.ask(descriptors, descriptors.to_message()).await {
+            Ok(verdict) => return verdict,
+            Err(why) => why,
+        };
+        events::server_away(&why.to_string());
+        let cost = descriptors.hits();
+        self.local.decide(|name| descriptors.value(name), cost, clock::now())
+    }
+
+    /// Brings a check that was allowed to what was really used: gives back what it took too much, or takes
+    /// what it took too little. False if that was more than there is.
+    ///
+    /// The protocol has no reservations: nothing tells a settlement that is sent twice from two of them, so it is
+    /// sent once, and a check that is never settled stays as it was charged. Over HTTP there are
+    /// ([`Client::reserve`](crate::Client::reserve)).
+    pub async fn settle(&self, checked: &Descriptors, used: u32) -> Result<bool, ServerError> {
+        match checked.to_settlement(used) {
+            None => Ok(true),
+            Some(message) => self.ask(checked, message).await.map(|verdict| verdict.is_allowed),
+        }
+    }
+
+    /// Asks, within the deadline, unless the server is known to be away.
+    async fn ask(
+        &self,
+        descriptors: &Descriptors,
+        message: Vec<u8>,
+    ) -> Result<Verdict, ServerError> {
+        let away = |why: String| ServerError::Away { why };
+        let permit = self.circuit.enter().map_err(|open| away(open.to_string()))?;
+        let Ok(_place) = self.places.try_acquire() else {
+            return Err(away("too many checks wait for it".to_owned()));
+        };
+        let deadline = clock::now() + self.deadline;
+        let asked = timeout_at(deadline, self.connection.ask(message, self.deadline)).await;
+        let asked = asked.unwrap_or_else(|_| {
+            // New calls need not wait for what does not answer.
+            self.connection.leave();
+            let within = self.deadline.as_millis();
+            Err(away(format!("there was no answer within {within} ms")))
+        });
+        let verdict = asked.and_then(|answer| {
+            let verdict = descriptors.verdict(&answer);
+            verdict.ok_or_else(|| away("it answered what is no verdict".to_owned()))
+        });
+        match &verdict {
+            // Whoever says that a question is wrong is there.
+            Ok(_) | Err(ServerError::Refused { .. }) => permit.succeeded(),
+            Err(ServerError::Away { .. }) => permit.failed(),
+        }
+        verdict
+    }
+}
