@@ -129,3 +129,12 @@ pub(crate) const HISTORY_STEPS: usize = 60;
 pub(crate) const STEP_SECONDS: u64 = 15;
 
 const _: () = assert!(HISTORY_STEPS as u64 * STEP_SECONDS == HISTORY_SECONDS as u64);
+
+/// Requests that wait to be told about in traces. A span is some 120 bytes, so these are 500 KiB.
+pub(crate) const SPANS_MAX: usize = 4_096;
+
+/// How long a collector may take to answer, at the end of the process too.
+pub(crate) const OTLP_MAX: Duration = Duration::from_secs(5);
+
+/// Bytes of a collector's answer that are read before the connection is closed.
+pub(crate) const OTLP_ANSWER_BYTES_MAX: usize = 64 * 1024;

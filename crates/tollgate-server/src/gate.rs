@@ -17,6 +17,7 @@ use crate::history;
 use crate::http1::Bodies;
 use crate::leases::Leases;
 use crate::metrics::{DoorCounts, Open};
+use crate::otlp::{Exports, Traces};
 use crate::reload;
 use crate::reservations::Reservations;
 use crate::resp::Throttles;
@@ -46,6 +47,8 @@ pub(crate) struct Gate {
     pub(crate) doors: DoorCounts,
     pub(crate) websockets: Open,
     pub(crate) history: history::Kept,
+    pub(crate) traces: Traces,
+    pub(crate) exports: Exports,
     reloads: mpsc::Sender<reload::Request>,
     /// Spreads waits: no two clients are told the same one.
     spread: RandomState,
@@ -78,6 +81,8 @@ impl Gate {
             open: OnceLock::new(),
             doors: DoorCounts::default(),
             websockets: Open::default(),
+            traces: Traces::default(),
+            exports: Exports::default(),
             reloads,
             spread: RandomState::new(),
             numbers: AtomicU64::new(0),

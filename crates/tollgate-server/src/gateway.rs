@@ -46,14 +46,15 @@ use tower_service::Service;
 
 use crate::bounds::HEAD_BYTES_MAX;
 use crate::connection::Visitor;
+use crate::door::Door;
 use crate::moment::moment;
+use crate::otlp::TRACEPARENT;
 use crate::prefixed::Prefixed;
 use crate::seldom::Seldom;
 use activity::{Activity, Cut, UnderWay, Watch, Watched, duration};
-use body::Coming;
 use bounds::{CONNECTION_WINDOW, SEND_BUFFER_MAX, STREAM_WINDOW, STREAMS_MAX};
 use outgoing::Outgoing;
-use proxy::{Link, Proxy, refusal};
+use proxy::{Deadline, Link, Proxy, late, refusal};
 
 pub(crate) use arrivals::Arrivals;
 pub(crate) use pool::Pool;
@@ -212,10 +213,18 @@ impl Desk {
             tidy(&mut request, settings);
             let total = settings.gateway.total_timeout;
             let deadline = total.map(|total| moment() + duration(total));
+            if let Some(deadline) = deadline {
+                request.extensions_mut().insert(Deadline(deadline));
+            }
             let (under_way, number) = UnderWay::begin(&self.activity, deadline);
             let id = self.link.name(&mut request, &settings.gateway, number);
             (id, under_way, deadline)
         });
+        let span = gate.traces.begin(gate, Door::Gateway, &request);
+        if let Some(span) = &span {
+            request.headers_mut().insert(TRACEPARENT, span.context());
+        }
+        let told = span.map(|span| (Arc::clone(gate), span));
         let answering = match doubtful {
             None => Ok(self.limited.clone().call(request)),
             Some(why) => Err(why),
@@ -225,6 +234,8 @@ impl Desk {
             let answered = match (answering, deadline) {
                 (Err(why), _) => Err(refusal(StatusCode::BAD_REQUEST, why)),
                 (Ok(answering), None) => Ok(answering.await),
+                // It has its time from the proxy, so that limits have their say. Only while it is held
+                // nobody else looks.
                 (Ok(answering), Some(deadline)) => {
                     timeout_at(deadline, answering).await.map_err(|_| late())
                 }
@@ -233,6 +244,9 @@ impl Desk {
                 Ok(Ok(response)) => Outgoing::judged(response, under_way, deadline),
                 Err(answer) => Outgoing::own(answer, under_way),
             };
+            if let Some((gate, span)) = told {
+                gate.traces.end(&gate, span, response.status());
+            }
             if let Some((name, id)) = id {
                 response.headers_mut().insert(name, id);
             }
@@ -243,10 +257,6 @@ impl Desk {
             Ok(response)
         })
     }
-}
-
-fn late() -> Response<Coming> {
-    refusal(StatusCode::GATEWAY_TIMEOUT, "the request has had its time")
 }
 
 impl Link {

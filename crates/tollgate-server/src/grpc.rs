@@ -69,7 +69,14 @@ where
     let mut drain = gate.stages.watch();
     let service = service_fn(move |request| {
         let (entrance, gate) = (Arc::clone(&entrance), Arc::clone(&gate));
-        async move { Ok::<_, Infallible>(answer(request, &entrance, &gate).await) }
+        let span = gate.traces.begin(&gate, entrance.door, &request);
+        async move {
+            let answer = answer(request, &entrance, &gate).await;
+            if let Some(span) = span {
+                gate.traces.end(&gate, span, answer.status());
+            }
+            Ok::<_, Infallible>(answer)
+        }
     });
     let mut connection = pin!(http2_server().serve_connection(TokioIo::new(stream), service));
     let ended = tokio::select! {

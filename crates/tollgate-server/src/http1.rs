@@ -38,13 +38,18 @@ where
     let service = service_fn(|request| {
         has_asked.store(true, Ordering::Relaxed);
         let misdirected = misdirected(&request);
+        let (gate, door) = (&visitor.gate, visitor.entrance.door);
+        let span = gate.traces.begin(gate, door, &request);
         let answered = answer(request, Arc::clone(&visitor));
-        let is_ready = visitor.gate.stages.is_ready();
+        let is_ready = gate.stages.is_ready();
         async move {
             let answer = match misdirected {
                 None => answered.await,
                 Some(why) => closing(problem(StatusCode::BAD_REQUEST, why)),
             };
+            if let Some(span) = span {
+                gate.traces.end(gate, span, answer.status());
+            }
             // Whoever is told so before we close does not send into a closed connection.
             Ok::<_, Infallible>(if is_ready { answer } else { closing(answer) })
         }

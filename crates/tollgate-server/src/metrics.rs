@@ -5,14 +5,18 @@
 //! decides how much there is to tell. `docs/metrics.md` lists all of it.
 
 mod doors;
+pub(crate) mod sheet;
 mod text;
+
+use std::collections::BTreeMap;
 
 use tollgate::Layer;
 use tollgate::metrics::{LimitCount, Metrics};
 use tollgate::redis::{Health, RedisStore};
 
 use crate::gate::Gate;
-use text::Kind::{Counter, Gauge, Histogram};
+use sheet::Kind::{Counter, Gauge, Histogram};
+use sheet::Sheet;
 use text::Text;
 
 pub(crate) use doors::{DoorCounts, One, Open};
@@ -23,33 +27,41 @@ pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8"
 /// All metrics, as they are now.
 pub(crate) fn text(gate: &Gate) -> String {
     let mut text = Text::default();
-    process(&mut text, gate);
-    decisions(&mut text, &gate.limiter.metrics());
-    memory(&mut text, gate);
-    redis(&mut text, gate);
-    server(&mut text, gate);
-    gateway(&mut text, gate);
+    write(&mut Sheet::new(&mut text), gate);
     text.into_string()
 }
 
-fn process(text: &mut Text, gate: &Gate) {
+/// All metrics, as they are now, in whatever form.
+pub(crate) fn write(sheet: &mut Sheet<'_>, gate: &Gate) {
+    process(sheet, gate);
+    decisions(sheet, &gate.limiter.metrics());
+    storm(sheet, gate);
+    memory(sheet, gate);
+    redis(sheet, gate);
+    server(sheet, gate);
+    gateway(sheet, gate);
+}
+
+fn process(sheet: &mut Sheet<'_>, gate: &Gate) {
     let version = [("version", env!("CARGO_PKG_VERSION"))];
-    text.family("tollgate_build_info", Gauge, "Which version this is; always 1.")
-        .sample(&version, 1);
+    sheet
+        .family("tollgate_build_info", Gauge, "Which version this is; always 1.")
+        .sample(&version, true);
     let started = gate.started_at.as_micros() as f64 / 1e6;
-    text.family("process_start_time_seconds", Gauge, "When the server started, in Unix time.")
+    sheet
+        .family("process_start_time_seconds", Gauge, "When the server started, in Unix time.")
         .sample(&[], started);
 }
 
-fn decisions(text: &mut Text, metrics: &Metrics) {
+fn decisions(sheet: &mut Sheet<'_>, metrics: &Metrics) {
     let help = "What became of requests, and of what else limits are asked about, by layer.";
-    let mut requests = text.family("tollgate_requests_total", Counter, help);
+    let mut requests = sheet.family("tollgate_requests_total", Counter, help);
     for count in &metrics.requests {
         let labels = [("layer", layer(count.layer)), ("ruling", count.ruling.name())];
         requests.sample(&labels, count.count);
     }
     let help = "What each limit said; a request under several limits is several decisions.";
-    let mut decisions = text.family("tollgate_decisions_total", Counter, help);
+    let mut decisions = sheet.family("tollgate_decisions_total", Counter, help);
     for count in &metrics.limits {
         let LimitCount { limit, tier, .. } = count;
         for (outcome, times) in [
@@ -61,15 +73,37 @@ fn decisions(text: &mut Text, metrics: &Metrics) {
             decisions.sample(&[("limit", limit), ("tier", tier), ("outcome", outcome)], times);
         }
     }
+    let help = "Denied requests of keys that had been told to wait, and did not.";
+    let mut early = sheet.family("tollgate_early_returns_total", Counter, help);
+    for (limit, count) in early_by_limit(metrics) {
+        early.sample(&[("limit", limit)], count);
+    }
     let help =
         "Share of the limit in use after a request that it allowed; about 1 in 64 is looked at.";
-    let mut headroom = text.family("tollgate_headroom_ratio", Histogram, help);
+    let mut headroom = sheet.family("tollgate_headroom_ratio", Histogram, help);
     for LimitCount { limit, tier, used, .. } in &metrics.limits {
         headroom.histogram(&[("limit", limit), ("tier", tier)], used);
     }
     let help = "How long a decision takes, with the store's answer; about 1 in 64 is timed.";
-    text.family("tollgate_check_duration_seconds", Histogram, help)
+    sheet
+        .family("tollgate_check_duration_seconds", Histogram, help)
         .histogram(&[], &metrics.check_duration);
+}
+
+fn storm(sheet: &mut Sheet<'_>, gate: &Gate) {
+    let help = "Whether most of those denied in the last minute did not wait as told.";
+    sheet
+        .family("tollgate_retry_storm", Gauge, help)
+        .sample(&[], gate.limiter.storm().is_storm);
+}
+
+/// Of all tiers of a limit together: whoever does not wait does so in any of them.
+fn early_by_limit(metrics: &Metrics) -> BTreeMap<&str, u64> {
+    let mut limits = BTreeMap::new();
+    for LimitCount { limit, early, .. } in &metrics.limits {
+        *limits.entry(&**limit).or_default() += early;
+    }
+    limits
 }
 
 fn layer(layer: Layer) -> &'static str {
@@ -84,28 +118,31 @@ fn layer(layer: Layer) -> &'static str {
 }
 
 /// The store in this process's memory: the only one, or what counts while Redis does not answer.
-fn memory(text: &mut Text, gate: &Gate) {
+fn memory(sheet: &mut Sheet<'_>, gate: &Gate) {
     let store = gate.limiter.store();
     let memory = match (store.memory(), store.redis()) {
         (Some(memory), _) => &**memory,
         (None, Some(redis)) => redis.local(),
         (None, None) => return,
     };
-    text.family("tollgate_store_keys", Gauge, "Keys in memory, those nobody missed yet included.")
+    sheet
+        .family("tollgate_store_keys", Gauge, "Keys in memory, those nobody missed yet included.")
         .sample(&[], memory.keys());
-    text.family("tollgate_store_bytes", Gauge, "Bytes that keys in memory take.")
+    sheet
+        .family("tollgate_store_bytes", Gauge, "Bytes that keys in memory take.")
         .sample(&[], memory.bytes());
-    text.family("tollgate_store_max_bytes", Gauge, "Bytes that keys in memory may take.")
+    sheet
+        .family("tollgate_store_max_bytes", Gauge, "Bytes that keys in memory may take.")
         .sample(&[], memory.max_bytes());
     let help = "Keys forgotten before their time, since memory was full.";
-    text.family("tollgate_store_evictions_total", Counter, help).sample(&[], memory.evicted());
+    sheet.family("tollgate_store_evictions_total", Counter, help).sample(&[], memory.evicted());
 }
 
-fn redis(text: &mut Text, gate: &Gate) {
+fn redis(sheet: &mut Sheet<'_>, gate: &Gate) {
     let redis = gate.limiter.store().redis();
     let servers = redis.map_or_else(Vec::new, RedisStore::health);
     let mut each = |name, kind, help, figure: fn(&Health) -> f64| {
-        let mut family = text.family(name, kind, help);
+        let mut family = sheet.family(name, kind, help);
         for server in &servers {
             family.sample(&[("server", &server.address)], figure(server));
         }
@@ -121,57 +158,61 @@ fn redis(text: &mut Text, gate: &Gate) {
         it.time_in_air.as_secs_f64()
     });
     let help = "Calls that got no answer: too late, broken off, or not sent at all.";
-    let mut errors = text.family("tollgate_redis_errors_total", Counter, help);
+    let mut errors = sheet.family("tollgate_redis_errors_total", Counter, help);
     for Health { address, timeouts, failures, not_sent, .. } in &servers {
         for (kind, count) in [("timeout", timeouts), ("failure", failures), ("not_sent", not_sent)]
         {
-            errors.sample(&[("server", address), ("kind", kind)], count);
+            errors.sample(&[("server", address), ("kind", kind)], *count);
         }
     }
     let help = "Requests denied without asking Redis, which had denied their key just before.";
-    let mut hits = text.family("tollgate_redis_denial_cache_hits_total", Counter, help);
+    let mut hits = sheet.family("tollgate_redis_denial_cache_hits_total", Counter, help);
     redis.iter().for_each(|redis| hits.sample(&[], redis.denied_again()));
     let help = "Requests settled by on_store_failure, since Redis did not answer.";
-    let mut settled = text.family("tollgate_redis_settled_without_total", Counter, help);
+    let mut settled = sheet.family("tollgate_redis_settled_without_total", Counter, help);
     redis.iter().for_each(|redis| settled.sample(&[], redis.settled()));
 }
 
-fn server(text: &mut Text, gate: &Gate) {
+fn server(sheet: &mut Sheet<'_>, gate: &Gate) {
     let loads = gate.policy_status.loads();
     let help = "Attempts to load the policy anew, at the start not included.";
-    let mut reloads = text.family("tollgate_policy_reloads_total", Counter, help);
+    let mut reloads = sheet.family("tollgate_policy_reloads_total", Counter, help);
     reloads.sample(&[("outcome", "succeeded")], loads.succeeded);
     reloads.sample(&[("outcome", "failed")], loads.failed);
     let help = "Whether the files are wrong as they are, and what was in force before still is.";
-    text.family("tollgate_policy_rejected", Gauge, help)
-        .sample(&[], u8::from(loads.error.is_some()));
-    gate.doors.write(text);
-    text.family("tollgate_leases", Gauge, "Concurrency slots that callers hold by name.")
+    sheet.family("tollgate_policy_rejected", Gauge, help).sample(&[], loads.error.is_some());
+    gate.doors.write(sheet);
+    gate.exports.write(sheet, &gate.traces);
+    sheet
+        .family("tollgate_leases", Gauge, "Concurrency slots that callers hold by name.")
         .sample(&[], gate.leases.count());
-    text.family("tollgate_reservations", Gauge, "Reservations, open or settled not long ago.")
+    sheet
+        .family("tollgate_reservations", Gauge, "Reservations, open or settled not long ago.")
         .sample(&[], gate.reservations.count());
 }
 
-fn gateway(text: &mut Text, gate: &Gate) {
+fn gateway(sheet: &mut Sheet<'_>, gate: &Gate) {
     let held = gate.layer.held();
-    text.family("tollgate_held_requests", Gauge, "Requests held until their turn comes.")
+    sheet
+        .family("tollgate_held_requests", Gauge, "Requests held until their turn comes.")
         .sample(&[], held.now);
     let help = "How long requests were held that then went on.";
-    text.family("tollgate_held_duration_seconds", Histogram, help).histogram(&[], &held.waited);
+    sheet.family("tollgate_held_duration_seconds", Histogram, help).histogram(&[], &held.waited);
     let help = "Requests answered with 503, since too many were held.";
-    text.family("tollgate_shed_requests_total", Counter, help).sample(&[], held.shed);
-    text.family("tollgate_websockets", Gauge, "WebSockets that are open.")
+    sheet.family("tollgate_shed_requests_total", Counter, help).sample(&[], held.shed);
+    sheet
+        .family("tollgate_websockets", Gauge, "WebSockets that are open.")
         .sample(&[], gate.websockets.count());
     let upstreams =
         gate.limiter.with_policy(|policy| gate.targets.tell(&policy.settings().upstream));
     let help = "Requests that a server of the policy took no connection for, or broke off.";
-    let mut failures = text.family("tollgate_upstream_failures_total", Counter, help);
+    let mut failures = sheet.family("tollgate_upstream_failures_total", Counter, help);
     for upstream in &upstreams {
         failures.sample(&[("upstream", &upstream.url)], upstream.failures);
     }
     let help = "Whether a server of the policy fails, and is left out for a while.";
-    let mut left_out = text.family("tollgate_upstream_left_out", Gauge, help);
+    let mut left_out = sheet.family("tollgate_upstream_left_out", Gauge, help);
     for upstream in &upstreams {
-        left_out.sample(&[("upstream", &upstream.url)], u8::from(upstream.is_left_out));
+        left_out.sample(&[("upstream", &upstream.url)], upstream.is_left_out);
     }
 }

@@ -22,6 +22,7 @@ use crate::bounds::{ACCEPT_PAUSE, BACKLOG_MAX, UNREADY_BEFORE_DRAIN};
 use crate::door::{self, Door, Entrance};
 use crate::gate::Gate;
 use crate::history;
+use crate::otlp;
 use crate::overrides;
 use crate::policy_file::{self, Loaded, beside};
 use crate::reload::{self, Reloader};
@@ -162,6 +163,7 @@ impl Server {
         let reloading = tokio::spawn(reloader.run());
         let following = tokio::spawn(overrides::follow(Arc::clone(&gate)));
         let remembering = tokio::spawn(history::keep(Arc::clone(&gate)));
+        let exporting = tokio::spawn(otlp::run(Arc::clone(&gate)));
         stop.await;
         tracing::info!("stopping");
         gate.stages.enter(Stage::Unready);
@@ -170,6 +172,8 @@ impl Server {
         while accepting.join_next().await.is_some() {}
         reloading.abort();
         following.abort();
+        exporting.abort();
+        otlp::last(&gate).await;
         remembering.abort();
         Ok(())
     }

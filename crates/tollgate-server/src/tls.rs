@@ -66,31 +66,43 @@ pub(crate) fn for_upstreams(
     if !targets.any(|target| target.scheme() == Scheme::Https) {
         return Ok(None);
     }
-    let mut roots = RootCertStore::empty();
-    match &settings.gateway.ca {
+    let ca = settings.gateway.ca.as_ref().map(|file| beside(policy, file));
+    let roots = match &ca {
         Some(file) => {
-            let file = beside(policy, file);
-            for certificate in certificates(&file)? {
-                roots.add(certificate).map_err(|error| told(&file, &error))?;
+            let mut roots = RootCertStore::empty();
+            for certificate in certificates(file)? {
+                roots.add(certificate).map_err(|error| told(file, &error))?;
             }
+            roots
         }
-        None => {
-            let found = rustls_native_certs::load_native_certs();
-            roots.add_parsable_certificates(found.certs);
-            if roots.is_empty() {
-                return Err("the system trusts nobody to vouch for servers behind https; install \
-                            its CA certificates, or name a file as `ca` under `gateway`"
-                    .to_owned());
-            }
-        }
-    }
+        None => trusted_by_the_system().ok_or(
+            "the system trusts nobody to vouch for servers behind https; install its CA \
+             certificates, or name a file as `ca` under `gateway`",
+        )?,
+    };
+    Ok(Some(client(roots, &[b"h2", b"http/1.1"])))
+}
+
+/// What it takes to speak TLS to a collector of metrics. An error is a sentence.
+pub(crate) fn for_collector() -> Result<Arc<ClientConfig>, String> {
+    let nobody = "the system trusts nobody to vouch for it; install its CA certificates";
+    Ok(client(trusted_by_the_system().ok_or(nobody)?, &[b"http/1.1"]))
+}
+
+fn trusted_by_the_system() -> Option<RootCertStore> {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    (!roots.is_empty()).then_some(roots)
+}
+
+fn client(roots: RootCertStore, protocols: &[&[u8]]) -> Arc<ClientConfig> {
     let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .expect("ring knows the default versions")
         .with_root_certificates(roots)
         .with_no_client_auth();
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(Some(Arc::new(config)))
+    config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
+    Arc::new(config)
 }
 
 fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {

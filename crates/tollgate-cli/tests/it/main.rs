@@ -16,6 +16,7 @@ mod nftables;
 mod nginx;
 mod openapi;
 mod operations;
+mod otlp;
 mod packaging;
 mod redis_clients;
 mod redis_store;

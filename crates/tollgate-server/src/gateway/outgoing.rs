@@ -12,6 +12,7 @@ use tollgate::http::layer::ResponseBody;
 
 use super::activity::UnderWay;
 use super::body::Coming;
+use crate::moment::moment;
 
 type Limited = ResponseBody<Coming>;
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -51,7 +52,8 @@ impl Outgoing {
         deadline: Option<Instant>,
     ) -> Response<Self> {
         under_way.answered();
-        let deadline = deadline.map(|it| Box::pin(sleep_until(it)));
+        // Who has had its time is told so, and that takes a moment more.
+        let deadline = deadline.filter(|it| *it > moment()).map(|it| Box::pin(sleep_until(it)));
         response.map(|body| Self { body: Kind::Judged { body }, under_way, deadline })
     }
 

@@ -14,7 +14,7 @@ use hyper::upgrade::OnUpgrade;
 use rustls::ClientConfig;
 use serde_json::json;
 use smallvec::SmallVec;
-use tokio::time::Duration;
+use tokio::time::{Duration, Instant, timeout_at};
 use tollgate::Gateway;
 use tollgate::http::path;
 use tower_service::Service;
@@ -33,6 +33,10 @@ use crate::connection::Visitor;
 /// Passes on the requests of one client's connection.
 #[derive(Clone)]
 pub(super) struct Proxy(Arc<Link>);
+
+/// When a request must have ended: goes with it.
+#[derive(Clone, Copy)]
+pub(super) struct Deadline(pub(super) Instant);
 
 /// What the requests of one connection share.
 pub(super) struct Link {
@@ -60,9 +64,15 @@ impl Service<Request<Received>> for Proxy {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<Received>) -> Self::Future {
+    fn call(&mut self, mut request: Request<Received>) -> Self::Future {
         let link = Arc::clone(&self.0);
-        Box::pin(async move { Ok(link.pass_on(request).await) })
+        let deadline = request.extensions_mut().remove::<Deadline>();
+        Box::pin(async move {
+            let Some(Deadline(deadline)) = deadline else { return Ok(link.pass_on(request).await) };
+            // In a box of its own, as everything that most requests need no room for.
+            let passing = Box::pin(timeout_at(deadline, link.pass_on(request)));
+            Ok(passing.await.unwrap_or_else(|_| late()))
+        })
     }
 }
 
@@ -313,6 +323,11 @@ fn finish(
     // What a server of HTTP/1.0 cannot do we can.
     *response.version_mut() = Version::HTTP_11;
     response.map(|body| Coming::passing(body, loan, progress))
+}
+
+/// The answer to a request that takes longer than any may.
+pub(super) fn late() -> Response<Coming> {
+    refusal(StatusCode::GATEWAY_TIMEOUT, "the request has had its time")
 }
 
 /// An answer of our own, for programs (RFC 9457) and people.

@@ -16,7 +16,8 @@ use tollgate::envoy::{
 };
 use tollgate::{Asked, Limiter};
 
-use fields::{Field, Fields, Writer};
+use crate::protobuf::Writer;
+use fields::{Field, Fields};
 
 /// A key and a value.
 pub(crate) type Entry<'a> = (Cow<'a, str>, Cow<'a, str>);

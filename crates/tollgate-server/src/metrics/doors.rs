@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use super::text::Kind::{Counter, Gauge};
-use super::text::Text;
+use super::sheet::Kind::{Counter, Gauge};
+use super::sheet::Sheet;
 use crate::door::Door;
 
 /// What there is of something at the moment.
@@ -58,19 +58,19 @@ impl DoorCounts {
         &self.0[door as usize]
     }
 
-    pub(super) fn write(&self, text: &mut Text) {
+    pub(super) fn write(&self, sheet: &mut Sheet<'_>) {
         let doors = || Door::ALL.iter().map(|door| (*door, self.of(*door)));
-        let mut open = text.family("tollgate_connections", Gauge, "Connections that are open.");
+        let mut open = sheet.family("tollgate_connections", Gauge, "Connections that are open.");
         for (door, count) in doors() {
             open.sample(&[("door", door.name())], count.open.count());
         }
         let help = "Connections that were taken in.";
-        let mut accepted = text.family("tollgate_connections_accepted_total", Counter, help);
+        let mut accepted = sheet.family("tollgate_connections_accepted_total", Counter, help);
         for (door, count) in doors() {
             accepted.sample(&[("door", door.name())], count.accepted.load(Ordering::Relaxed));
         }
         let help = "Connections that were closed, since there were too many in all.";
-        let mut refused = text.family("tollgate_connections_refused_total", Counter, help);
+        let mut refused = sheet.family("tollgate_connections_refused_total", Counter, help);
         for (door, count) in doors() {
             refused.sample(&[("door", door.name())], count.refused.load(Ordering::Relaxed));
         }

@@ -1,81 +1,67 @@
 //! The text that Prometheus reads, version 0.0.4 of its format.
 
-use std::fmt::{Display, Write};
+use std::fmt::Write;
 
 use tollgate::metrics::Histogram;
 
+use super::sheet::{Figure, Form, Kind, Label};
+
 /// Metrics as text.
 #[derive(Debug, Default)]
-pub(crate) struct Text(String);
-
-/// What a metric is.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Kind {
-    /// It only grows.
-    Counter,
-    /// It goes up and down.
-    Gauge,
-    /// It is figures by their size.
-    Histogram,
-}
-
-/// The samples of one metric.
-pub(crate) struct Family<'t> {
-    text: &'t mut String,
+pub(crate) struct Text {
+    text: String,
+    /// The metric that is being told.
     name: &'static str,
 }
 
-/// A label's name and value.
-pub(crate) type Label<'l> = (&'static str, &'l str);
-
 impl Text {
-    /// Another metric. What is said of it is one line.
-    pub(crate) fn family(&mut self, name: &'static str, kind: Kind, help: &str) -> Family<'_> {
+    pub(crate) fn into_string(self) -> String {
+        self.text
+    }
+
+    fn line(&mut self, suffix: &str, labels: &[Label<'_>], figure: Figure) {
+        let Self { text, name } = self;
+        push(text, format_args!("{name}{suffix}"));
+        for (place, (name, value)) in labels.iter().enumerate() {
+            push(text, format_args!("{}{name}=\"", if place == 0 { '{' } else { ',' }));
+            escape(value, text);
+            text.push('"');
+        }
+        let end = if labels.is_empty() { "" } else { "}" };
+        match figure {
+            Figure::Whole(figure) => push(text, format_args!("{end} {figure}\n")),
+            Figure::Real(figure) => push(text, format_args!("{end} {figure}\n")),
+        }
+    }
+}
+
+impl Form for Text {
+    fn begin(&mut self, name: &'static str, kind: Kind, help: &str) {
         let kind = match kind {
             Kind::Counter => "counter",
             Kind::Gauge => "gauge",
             Kind::Histogram => "histogram",
         };
-        let text = &mut self.0;
-        push(text, format_args!("# HELP {name} {help}\n# TYPE {name} {kind}\n"));
-        Family { text, name }
+        push(&mut self.text, format_args!("# HELP {name} {help}\n# TYPE {name} {kind}\n"));
+        self.name = name;
     }
 
-    pub(crate) fn into_string(self) -> String {
-        self.0
-    }
-}
-
-impl Family<'_> {
-    /// One of its samples.
-    pub(crate) fn sample(&mut self, labels: &[Label<'_>], value: impl Display) {
-        self.line("", labels, value);
+    fn sample(&mut self, labels: &[Label<'_>], figure: Figure) {
+        self.line("", labels, figure);
     }
 
-    /// The samples of a histogram.
-    pub(crate) fn histogram(&mut self, labels: &[Label<'_>], histogram: &Histogram) {
+    fn histogram(&mut self, labels: &[Label<'_>], histogram: &Histogram) {
         let mut bucket = |bound: &str, count: u64| {
             let mut all: Vec<Label<'_>> = labels.to_vec();
             all.push(("le", bound));
-            self.line("_bucket", &all, count);
+            self.line("_bucket", &all, count.into());
         };
         for (bound, count) in &histogram.buckets {
             bucket(&bound.to_string(), *count);
         }
         bucket("+Inf", histogram.count);
-        self.line("_sum", labels, histogram.sum);
-        self.line("_count", labels, histogram.count);
-    }
-
-    fn line(&mut self, suffix: &str, labels: &[Label<'_>], value: impl Display) {
-        push(self.text, format_args!("{}{suffix}", self.name));
-        for (place, (name, value)) in labels.iter().enumerate() {
-            push(self.text, format_args!("{}{name}=\"", if place == 0 { '{' } else { ',' }));
-            escape(value, self.text);
-            self.text.push('"');
-        }
-        let end = if labels.is_empty() { "" } else { "}" };
-        push(self.text, format_args!("{end} {value}\n"));
+        self.line("_sum", labels, histogram.sum.into());
+        self.line("_count", labels, histogram.count.into());
     }
 }
 
@@ -97,13 +83,15 @@ fn push(text: &mut String, what: std::fmt::Arguments<'_>) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::sheet::Sheet;
     use super::*;
 
     #[test]
     fn a_sample_has_its_labels_in_braces() {
         let mut text = Text::default();
-        let mut family = text.family("requests_total", Kind::Counter, "How many.");
-        family.sample(&[("limit", "login"), ("tier", "")], 7);
+        let mut sheet = Sheet::new(&mut text);
+        let mut family = sheet.family("requests_total", Kind::Counter, "How many.");
+        family.sample(&[("limit", "login"), ("tier", "")], 7_u64);
         family.sample(&[], 0.5);
         assert_eq!(
             text.into_string(),
@@ -117,8 +105,9 @@ mod tests {
     #[test]
     fn no_value_of_a_label_ends_it_early() {
         let mut text = Text::default();
-        let mut family = text.family("a", Kind::Gauge, "A.");
-        family.sample(&[("tier", "a\"} 1\nb\\")], 1);
+        let mut sheet = Sheet::new(&mut text);
+        let mut family = sheet.family("a", Kind::Gauge, "A.");
+        family.sample(&[("tier", "a\"} 1\nb\\")], true);
         let last = text.into_string().lines().last().map(str::to_owned);
         assert_eq!(last.as_deref(), Some(r#"a{tier="a\"} 1\nb\\"} 1"#));
     }
@@ -127,7 +116,9 @@ mod tests {
     fn a_histogram_ends_with_all_there_is() {
         let histogram = Histogram { buckets: vec![(1e-6, 1), (1.0, 2)], count: 3, sum: 2.5 };
         let mut text = Text::default();
-        text.family("a", Kind::Histogram, "A.").histogram(&[("limit", "b")], &histogram);
+        Sheet::new(&mut text)
+            .family("a", Kind::Histogram, "A.")
+            .histogram(&[("limit", "b")], &histogram);
         let text = text.into_string();
         let samples: Vec<&str> = text.lines().skip(2).collect();
         assert_eq!(

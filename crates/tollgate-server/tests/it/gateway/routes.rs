@@ -281,6 +281,24 @@ fn a_request_that_takes_longer_in_all_than_it_may_is_504_or_breaks_off() {
 }
 
 #[test]
+fn a_request_that_has_had_its_time_is_told_what_is_left_and_gets_back_what_it_reserved() {
+    let upstream = Script::new();
+    let policy = "gateway: { total_timeout: 200ms }\n\
+                  limits: [{name: tokens, rate: 100/hour, algorithm: fixed_window, \
+                  cost: {reserve: 60, settle: {header: x-tokens}}}]";
+    let gateway = in_front_of(upstream.url(), policy);
+    let mut client = connect(&gateway);
+    for _ in 0..2 {
+        client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
+        let mut server = upstream.accept();
+        server.until(b"\r\n\r\n");
+        let answer = client.answer();
+        assert_eq!((answer.status, answer.field("x-ratelimit-remaining")), (504, Some("40")));
+        server.expect_end();
+    }
+}
+
+#[test]
 fn where_nothing_moves_for_too_long_the_connection_is_closed() {
     let upstream = Script::new();
     let gateway = in_front_of(upstream.url(), "gateway: { idle_timeout: 100ms }");
