@@ -1,14 +1,17 @@
 //! `tollgate explain`: which limits a request meets, what they would say, and why others do not
 //! apply.
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
-use serde_json::{Value, json};
+use serde_json::Value;
+use tollgate::explain::{Explained, Stands, as_doors_tell};
+use tollgate::http::json::write_explained;
 use tollgate::{Answer, Clock, Limiter, MemoryStore, Missing, Outcome, Request, Ruling, Verdict};
-use tollgate_core::{Algorithm, Cost, Micros};
-use tollgate_policy::{Caller, Explanation, KnownBy, Policy, Rule, Standing, SyncMode};
+use tollgate_core::Cost;
+use tollgate_policy::{KnownBy, Policy};
 
 use crate::output::{self, Failure, Format, Palette, Tone};
 use crate::policy_file;
@@ -52,39 +55,6 @@ enum Door {
     Http,
 }
 
-/// Whom the request is taken for.
-struct Taken {
-    tenant: Option<String>,
-    tier: Option<String>,
-    known_by: KnownBy,
-}
-
-/// One limit and what there is to say of it.
-struct Line {
-    name: String,
-    told: Told,
-}
-
-enum Told {
-    /// What is said of it and how it sounds; nothing if the request was ruled out before it was
-    /// asked.
-    Applies {
-        terms: String,
-        said: Option<Said>,
-        note: Option<&'static str>,
-        sync: SyncMode,
-        shard: Option<u8>,
-    },
-    DoesNotApply(String),
-}
-
-struct Said {
-    key: String,
-    sentence: String,
-    tone: Tone,
-    figures: Value,
-}
-
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let policy = policy_file::read_valid(&arguments.config)?;
     let attributes = arguments
@@ -93,9 +63,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         .map(|pair| {
             let named = pair.split_once('=').filter(|(name, _)| !name.is_empty());
             let (name, value) = named.ok_or_else(|| not_a_pair(pair))?;
-            Ok((as_doors_call_it(name), as_doors_hand_it_on(name, value).as_bytes()))
+            Ok(as_doors_tell(name, value.as_bytes()))
         })
-        .collect::<Result<Vec<(String, &[u8])>, Failure>>()?;
+        .collect::<Result<Vec<(Cow<'_, str>, &[u8])>, Failure>>()?;
     let attributes: Vec<(&str, &[u8])> =
         attributes.iter().map(|(name, value)| (&**name, *value)).collect();
     let missing = match arguments.door {
@@ -105,13 +75,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let request = Request { cost: arguments.cost, missing, ..Request::new(&attributes) };
     let limiter = limiter_of(policy)?;
     let verdict = limiter.check(&request);
-    let (caller, lines) = limiter.with_policy(|policy| {
-        let caller = taken_for(policy, &request);
-        (caller, explained(policy, &limiter, &request, &verdict))
-    });
+    let explained = Explained::new(&limiter, &request, verdict);
     match arguments.output {
-        Format::Text => output::data(in_words(&caller, &lines, &verdict)),
-        Format::Json => output::data(format!("{:#}\n", in_json(&caller, &lines, &verdict))),
+        Format::Text => output::data(in_words(&explained)),
+        Format::Json => output::data(format!("{:#}\n", in_json(&explained))),
     }
 }
 
@@ -119,101 +86,10 @@ fn not_a_pair(text: &str) -> Failure {
     Failure::Usage(format!("{text:?} is not NAME=VALUE; write for example path=/login"))
 }
 
-/// Header names have no case; the doors hand them on in small letters.
-fn as_doors_call_it(name: &str) -> String {
-    if name.to_ascii_lowercase().starts_with("header:") {
-        name.to_ascii_lowercase()
-    } else {
-        name.to_owned()
-    }
-}
-
-/// A path is matched without its query, which people leave on when they paste one.
-fn as_doors_hand_it_on<'v>(name: &str, value: &'v str) -> &'v str {
-    let query = value.find('?').filter(|_| name == "path");
-    query.map_or(value, |query| &value[..query])
-}
-
 fn limiter_of(policy: Policy) -> Result<Limiter, Failure> {
     let failed = |error: &dyn std::error::Error| Failure::Failed(error.to_string());
     let store = MemoryStore::new(Clock::system()).map_err(|error| failed(&error))?;
     Limiter::new(policy, Arc::new(store)).map_err(|error| failed(&error))
-}
-
-fn taken_for(policy: &Policy, request: &Request<'_>) -> Taken {
-    let Caller { tenant, tier, known_by } = policy.caller(request);
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    Taken { tenant: tenant.map(text), tier: tier.map(text), known_by }
-}
-
-fn explained(
-    policy: &Policy,
-    limiter: &Limiter,
-    request: &Request<'_>,
-    verdict: &Verdict,
-) -> Vec<Line> {
-    // A request that was ruled out has neither keys nor answers.
-    let mut said = limiter.keys(request).into_iter().zip(verdict.answers()).map(|(key, answer)| {
-        let tone = if answer.is_allowed() { Tone::Good } else { Tone::Bad };
-        Said { key, sentence: sentence(&answer), tone, figures: figures(&answer) }
-    });
-    let mut line = |explanation: Explanation<'_>| Line {
-        name: explanation.rule.name().to_string(),
-        told: match explanation.standing {
-            Standing::DoesNotApply(why) => Told::DoesNotApply(why),
-            Standing::Applies { limit, cost, shard, .. } => {
-                let rule = explanation.rule;
-                let terms =
-                    terms(policy, limit, rule.algorithm().name(), cost) + &among_nodes(rule, shard);
-                let (note, sync) = (at_doors(rule.algorithm()), rule.sync());
-                Told::Applies { terms, said: said.next(), note, sync, shard }
-            }
-        },
-    };
-    policy.explain(request).into_iter().map(&mut line).collect()
-}
-
-/// What the doors that answer and let go make of a limit.
-fn at_doors(algorithm: Algorithm) -> Option<&'static str> {
-    match algorithm {
-        Algorithm::LeakyBucket => {
-            Some("held back by the gateway and the layer; other doors only say for how long to")
-        }
-        Algorithm::Concurrency => Some(
-            "skipped by doors that never learn when a request ends: forward-auth, Envoy, the Redis \
-             protocol",
-        ),
-        Algorithm::SlidingWindow
-        | Algorithm::TokenBucket
-        | Algorithm::FixedWindow
-        | Algorithm::SlidingLog => None,
-    }
-}
-
-fn terms(policy: &Policy, limit: usize, algorithm: &str, cost: Cost) -> String {
-    let rate = policy.rate(limit).map_or_else(
-        || format!("{} at a time", policy.limits()[limit].capacity()),
-        |rate| rate.to_string(),
-    );
-    let capacity = policy.limits()[limit].capacity();
-    let at_once = policy
-        .rate(limit)
-        .filter(|rate| rate.count() != capacity)
-        .map_or_else(String::new, |_| format!(", {capacity} at once"));
-    let cost = if cost == Cost::ONE { String::new() } else { format!(", cost {}", cost.units()) };
-    format!("{rate}{at_once}, {algorithm}{cost}")
-}
-
-/// What is different about a limit that nodes share in another way than usual.
-fn among_nodes(rule: &Rule, shard: Option<u8>) -> String {
-    let sync = match rule.sync() {
-        SyncMode::Strict => String::new(),
-        SyncMode::Leased => ", leased".to_owned(),
-    };
-    let shard = rule.shards().zip(shard).map_or_else(String::new, |(shards, number)| {
-        format!(", shard {number} of {} by {}", shards.count(), shards.by().name())
-    });
-    sync + &shard
 }
 
 fn sentence(answer: &Answer<'_>) -> String {
@@ -229,35 +105,38 @@ fn sentence(answer: &Answer<'_>) -> String {
     format!("{outcome}, {} of {} left{shadow}", decision.remaining, decision.limit)
 }
 
-fn in_words(caller: &Taken, lines: &[Line], verdict: &Verdict) -> String {
+fn in_words(explained: &Explained) -> String {
     let palette = Palette::of_stdout();
-    let width = lines.iter().map(|line| line.name.chars().count()).max().unwrap_or(0);
-    let mut text = caller_in_words(caller);
-    for line in lines {
-        let name = palette.paint(Tone::Strong, &format!("{:width$}", line.name));
-        match &line.told {
-            Told::Applies { terms, said, note, .. } => {
-                text += &format!("{name}  {terms}\n");
-                let said = said.iter().flat_map(|said| {
-                    [format!("key {}", said.key), palette.paint(said.tone, &said.sentence)]
+    let limits = &explained.limits;
+    let width = limits.iter().map(|limit| limit.name.chars().count()).max().unwrap_or(0);
+    let mut text = caller_in_words(explained);
+    for limit in limits {
+        let name = palette.paint(Tone::Strong, &format!("{:width$}", limit.name));
+        match &limit.standing {
+            Stands::Applies(applied) => {
+                text += &format!("{name}  {}\n", applied.terms);
+                let key = applied.key.iter().map(|key| format!("key {key}"));
+                let said = explained.answer(applied).into_iter().map(|answer| {
+                    let tone = if answer.is_allowed() { Tone::Good } else { Tone::Bad };
+                    palette.paint(tone, &sentence(&answer))
                 });
-                for more in said.chain(note.map(str::to_owned)) {
+                for more in key.chain(said).chain(applied.note.map(str::to_owned)) {
                     text += &format!("{:width$}  {more}\n", "");
                 }
             }
-            Told::DoesNotApply(why) => {
+            Stands::DoesNotApply(why) => {
                 let why = format!("does not apply: {}", output::visible(why));
                 let why = palette.paint(Tone::Quiet, &why);
                 text += &format!("{name}  {why}\n");
             }
         }
     }
-    let tone = if verdict.is_allowed() { Tone::Good } else { Tone::Bad };
-    text + &format!("{}\n", palette.paint(tone, &ruling_in_words(verdict)))
+    let tone = if explained.verdict.is_allowed() { Tone::Good } else { Tone::Bad };
+    text + &format!("{}\n", palette.paint(tone, &ruling_in_words(&explained.verdict)))
 }
 
 /// A line of its own, unless nobody spoke of tenants.
-fn caller_in_words(caller: &Taken) -> String {
+fn caller_in_words(caller: &Explained) -> String {
     let called = |what: &str, name: &Option<String>| match name {
         Some(name) => format!("{what} {}", output::visible(name)),
         None => format!("no {what}"),
@@ -288,49 +167,8 @@ fn ruling_in_words(verdict: &Verdict) -> String {
     format!("verdict: {ruling}")
 }
 
-fn in_json(caller: &Taken, lines: &[Line], verdict: &Verdict) -> Value {
-    let line = |line: &Line| match &line.told {
-        Told::Applies { said, note, sync, shard, .. } => {
-            let key = said.as_ref().map(|said| &said.key);
-            let mut told = json!({"name": line.name, "applies": true, "key": key, "note": note});
-            if *sync == SyncMode::Leased {
-                told["sync"] = json!(sync.name());
-            }
-            if let Some(number) = shard {
-                told["shard"] = json!(number);
-            }
-            if let (Value::Object(told), Some(Said { figures: Value::Object(figures), .. })) =
-                (&mut told, said)
-            {
-                told.extend(figures.clone());
-            }
-            told
-        }
-        Told::DoesNotApply(why) => json!({"name": line.name, "applies": false, "why": why}),
-    };
-    json!({
-        "allowed": verdict.is_allowed(),
-        "ruling": verdict.ruling().name(),
-        "retry_after_ms": verdict.retry_after().map(Micros::as_millis_up),
-        "delay_ms": verdict.delay().as_millis_up(),
-        "tenant": caller.tenant,
-        "tier": caller.tier,
-        "limits": lines.iter().map(line).collect::<Vec<Value>>(),
-    })
-}
-
-fn figures(answer: &Answer<'_>) -> Value {
-    let decision = answer.decision();
-    json!({
-        "allowed": answer.is_allowed(),
-        "limit": decision.map(|decision| decision.limit),
-        "remaining": decision.map(|decision| decision.remaining),
-        "retry_after_ms": decision.and_then(|decision| decision.retry_after()).map(Micros::as_millis_up),
-        "reset_after_ms": decision.map(|decision| decision.reset_after.as_millis_up()),
-        "next_after_ms": decision.and_then(|decision| decision.next_after).map(Micros::as_millis_up),
-        "delay_ms": decision.map(|decision| decision.delay().as_millis_up()),
-        "algorithm": answer.rule().algorithm().name(),
-        "rate": answer.rate().map(|rate| rate.to_string()),
-        "shadow": !answer.is_enforced(),
-    })
+fn in_json(explained: &Explained) -> Value {
+    let mut text = Vec::new();
+    write_explained(&mut text, explained);
+    serde_json::from_slice(&text).expect("what we write is JSON")
 }

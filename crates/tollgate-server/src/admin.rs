@@ -1,8 +1,10 @@
 //! The admin door: health for whoever sends us traffic, policy and keys for their operator.
 
 mod dashboard;
+mod explain;
 mod keys;
 mod live;
+mod play;
 mod query;
 
 use std::net::IpAddr;
@@ -14,7 +16,7 @@ use hyper::body::Incoming;
 use serde_json::json;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tollgate::redis::Health;
-use tollgate::{Policy, Rule, Source};
+use tollgate::{Mistake, Mistakes, Policy, Rule, Source};
 
 use crate::connection::Visitor;
 use crate::gate::Gate;
@@ -65,6 +67,18 @@ async fn answer(request: Request<Incoming>, visitor: Arc<Visitor>) -> Answer {
         }
         (_, "/v1/policy" | "/v1/live") => http1::wrong_method("GET, HEAD"),
         // In a box of its own: a connection that is idle need not have room for it.
+        (&Method::POST, path @ ("/v1/explain" | "/v1/play")) => {
+            let is_play = path == "/v1/play";
+            Box::pin(async {
+                match http1::body(request, gate).await {
+                    Ok(body) if is_play => play::answer(&body),
+                    Ok(body) => explain::answer(&body, gate).await,
+                    Err(refusal) => refusal,
+                }
+            })
+            .await
+        }
+        (_, "/v1/explain" | "/v1/play") => http1::wrong_method("POST"),
         (_, path) if keys::is_asked(path) => Box::pin(keys::answer(request, gate)).await,
         (_, path) => http1::problem(StatusCode::NOT_FOUND, &format!("the admin API has no {path}")),
     }
@@ -113,6 +127,11 @@ fn has_user(host: &HeaderValue) -> bool {
 fn is_local_name(host: &str) -> bool {
     let address = host.trim_start_matches('[').trim_end_matches(']');
     host.eq_ignore_ascii_case("localhost") || address.parse::<IpAddr>().is_ok()
+}
+
+/// Everything that is wrong with what somebody sent, in one line.
+fn sentences(mistakes: &Mistakes) -> String {
+    mistakes.iter().map(Mistake::sentence).collect::<Vec<_>>().join("; ")
 }
 
 /// The policy in force, without anything that is secret in it.

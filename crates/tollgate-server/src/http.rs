@@ -20,6 +20,7 @@ use crate::gate::Gate;
 use crate::http1::{self, Answer};
 
 pub use check::read_checks;
+pub(crate) use check::{Attributes, Units};
 pub(crate) use object::Object;
 
 /// What this door answers, for people and programs who want to know.

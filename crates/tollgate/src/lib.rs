@@ -35,12 +35,14 @@
 
 pub mod bounds;
 pub mod envoy;
+pub mod explain;
 pub mod http;
 mod limiter;
 pub mod metrics;
 pub mod observe;
 mod operator;
 mod overrides;
+pub mod play;
 #[cfg(feature = "redis")]
 pub mod redis;
 #[cfg(feature = "tower")]

@@ -431,7 +431,10 @@ impl Elsewhere {
     }
 }
 
-fn asked<'c>(policy: &'c InForce, charge: &'c tollgate_policy::Charge<'_, '_>) -> Charge<'c> {
+pub(crate) fn asked<'c>(
+    policy: &'c InForce,
+    charge: &'c tollgate_policy::Charge<'_, '_>,
+) -> Charge<'c> {
     Charge {
         key: key(charge),
         limit: &policy.enrolled[charge.limit],
@@ -449,7 +452,7 @@ fn entry(charge: &tollgate_policy::Charge<'_, '_>, taken: Taken) -> Entry {
 
 /// What becomes of a request when one more limit has answered. A caller who sends too much is told
 /// so even when another limit could not count.
-fn ruled(so_far: Ruling, rule: &Rule, taken: &Taken) -> Ruling {
+pub(crate) fn ruled(so_far: Ruling, rule: &Rule, taken: &Taken) -> Ruling {
     if rule.mode() != Mode::Enforce || taken.is_allowed() {
         return so_far;
     }
@@ -523,7 +526,7 @@ impl InForce {
 
     /// Puts the limits of overrides in the place of those of the policy.
     #[cold]
-    fn override_charges(&self, charges: &mut Charges<'_, '_>, store: &Store) {
+    pub(crate) fn override_charges(&self, charges: &mut Charges<'_, '_>, store: &Store) {
         for charge in charges {
             if let Some(limit) = self.overridden(charge.rule_index, &key(charge), store) {
                 charge.limit = limit;
@@ -610,11 +613,11 @@ impl Lease {
     }
 }
 
-fn key<'c>(charge: &'c tollgate_policy::Charge<'_, '_>) -> Key<'c> {
+pub(crate) fn key<'c>(charge: &'c tollgate_policy::Charge<'_, '_>) -> Key<'c> {
     Key { limit: charge.rule.name(), values: &charge.values }
 }
 
-fn ruled_out(admission: &Admission<'_, '_>) -> Ruling {
+pub(crate) fn ruled_out(admission: &Admission<'_, '_>) -> Ruling {
     match admission {
         Admission::Exempt(_) => Ruling::Exempt,
         Admission::Blocked(_) => Ruling::Blocked,

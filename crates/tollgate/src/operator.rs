@@ -11,6 +11,7 @@ use tollgate_store::{Asked, Charge, OnFailure, Taken};
 
 use crate::bounds::{KEY_OVERRIDES_MAX, LOOKS_MAX};
 use crate::limiter::{InForce, Limiter};
+use crate::observe::Recent;
 use crate::overrides::{KeyRefused, Override};
 use crate::verdict::{Entry, Ruling, Verdict};
 
@@ -20,6 +21,8 @@ pub struct Look {
     verdict: Verdict,
     /// What it is allowed instead of what the policy says, if it is.
     pub changed: Option<Override>,
+    /// What it was told last, as [`Limiter::recent`] has it.
+    pub recent: Vec<Recent>,
 }
 
 impl Look {
@@ -35,6 +38,7 @@ impl Limiter {
     pub fn look(&self, key: &KeyBuf) -> Result<Asked<Option<Look>>, KeyRefused> {
         let policy = self.in_force();
         let named = named(&policy, key)?;
+        let recent = self.recent(key);
         let values = key.values();
         let key = Key { limit: key.limit(), values: &values };
         let text = self.store().key_text(&key);
@@ -63,7 +67,8 @@ impl Limiter {
                 taken.map(|(limit, taken)| Entry { rule, limit: *limit as u32, taken: *taken });
             let (taken, ruling) = (taken.collect(), Ruling::Allowed);
             let policy = Guard::from_inner(policy);
-            Some(Look { verdict: Verdict { ruling, taken, origin: None, policy }, changed })
+            let verdict = Verdict { ruling, taken, origin: None, policy };
+            Some(Look { verdict, changed, recent })
         }))
     }
 

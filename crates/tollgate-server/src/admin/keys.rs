@@ -7,9 +7,12 @@ use http::{Method, Request, StatusCode};
 use hyper::body::Incoming;
 use serde_json::{Value, json};
 use tollgate::http::json::write_look;
-use tollgate::observe::Span;
-use tollgate::{Change, KeyBuf, KeyError, KeyRefused, Limiter, Micros, Mistakes, Override};
+use tollgate::observe::{Frequent, FrequentKey, Span};
+use tollgate::{Change, KeyBuf, KeyError, KeyRefused, Limiter, Micros, Override};
 
+use super::live::millis;
+use super::query::{Query, not};
+use super::sentences;
 use crate::gate::Gate;
 use crate::http1::{self, Answer};
 use crate::overrides::{self, NotPut, NotShared};
@@ -94,20 +97,58 @@ fn decoded(part: &str) -> Vec<u8> {
     bytes
 }
 
+/// Answers to `?denied=1` and `?busy=1`, each with `&over=minute`, `hour` or `day`.
 fn list(query: &str, limiter: &Limiter) -> Answer {
-    if query != "denied=1" {
-        let sentence = "not every key is remembered; ask for /v1/keys?denied=1, those denied most";
-        return http1::problem(StatusCode::BAD_REQUEST, sentence);
+    match listed(query, limiter) {
+        Ok(told) => http1::json(StatusCode::OK, frequent(&told).to_string()),
+        Err(sentence) => http1::problem(StatusCode::BAD_REQUEST, &sentence),
     }
-    let denied = limiter.most_denied(Span::Hour);
-    let keys = denied
-        .keys
-        .iter()
-        .map(|told| json!({"key": told.key, "denied": told.denied, "error": told.error}));
-    let keys: Vec<Value> = keys.collect();
-    let (period, total) = (denied.period.as_millis_up(), denied.denied);
-    let body = json!({"period_ms": period, "denied": total, "keys": keys});
-    http1::json(StatusCode::OK, body.to_string())
+}
+
+fn listed(query: &str, limiter: &Limiter) -> Result<Frequent, String> {
+    let query = Query::read(query, &["denied", "busy", "over"])?;
+    let over = match query.get("over") {
+        Some("minute") => Span::Minute,
+        Some("hour") | None => Span::Hour,
+        Some("day") => Span::Day,
+        Some(other) => return Err(not("over", other, "minute, hour or day")),
+    };
+    match (query.get("denied"), query.get("busy")) {
+        (Some("1"), None) => Ok(limiter.most_denied(over)),
+        (None, Some("1")) => Ok(limiter.busiest(over)),
+        _ => Err("not every key is remembered; ask for /v1/keys?denied=1, those denied most, or \
+                  /v1/keys?busy=1, those that send most, over=minute, hour or day"
+            .to_owned()),
+    }
+}
+
+fn frequent(told: &Frequent) -> Value {
+    let seconds = told.period.as_micros() as f64 / 1e6;
+    // In thousandths: nobody reads more digits of an estimate.
+    let rate = |count: u64| match seconds > 0.0 {
+        true => (count as f64 / seconds * 1e3).round() / 1e3,
+        false => 0.0,
+    };
+    let key = |key: &FrequentKey| {
+        json!({
+            "key": key.key,
+            "requests": key.requests,
+            "denied": key.denied,
+            "error": key.error,
+            "rate": rate(key.requests),
+            "denied_rate": rate(key.denied),
+            "first_seen_ms": millis(key.first_seen),
+            "limits": key.limits,
+            "early": key.early,
+            "obeys": key.obeys,
+        })
+    };
+    json!({
+        "period_ms": told.period.as_millis_up(),
+        "requests": told.requests,
+        "denied": told.denied,
+        "keys": told.keys.iter().map(key).collect::<Vec<_>>(),
+    })
 }
 
 async fn look(key: &KeyBuf, limiter: &Limiter) -> Answer {
@@ -161,8 +202,10 @@ async fn put(key: KeyBuf, body: &[u8], gate: &Gate) -> Answer {
             tracing::info!(%key, "an override was put: {told}");
             // Should nobody tell what is left, the change was made all the same.
             let look = look(&key, &gate.limiter).await;
-            let shown =
-                format!(r#"{{"key":{},"limits":[],"override":{told}}}"#, json!(key.to_string()));
+            let shown = format!(
+                r#"{{"key":{},"limits":[],"override":{told},"recent":[]}}"#,
+                json!(key.to_string())
+            );
             if look.status().is_success() { look } else { http1::json(StatusCode::OK, shown) }
         }
         Err(NotPut::Refused(refused)) => refusal(&refused),
@@ -202,10 +245,6 @@ fn not_shared(why: NotShared) -> Answer {
         }
     };
     http1::problem(StatusCode::SERVICE_UNAVAILABLE, sentence)
-}
-
-fn sentences(mistakes: &Mistakes) -> String {
-    mistakes.iter().map(tollgate::Mistake::sentence).collect::<Vec<_>>().join("; ")
 }
 
 fn refusal(refused: &KeyRefused) -> Answer {

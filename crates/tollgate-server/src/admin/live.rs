@@ -9,7 +9,8 @@ use http::StatusCode;
 use serde::Serialize;
 use serde_json::{Value, json};
 use tollgate::metrics::{LimitCount, OTHER_LIMITS};
-use tollgate::{Mode, Timestamp};
+use tollgate::observe::Storm;
+use tollgate::{Limiter, Mode, Timestamp};
 
 use super::query::{self, Query};
 use crate::connection::Visitor;
@@ -26,7 +27,7 @@ struct Live<'a> {
     seconds: Vec<Second>,
     limits: Vec<Limit<'a>>,
     storm: Value,
-    advice: Value,
+    advice: Vec<Value>,
     memory: Value,
     redis: Value,
     doors: Vec<Value>,
@@ -97,8 +98,8 @@ fn live(visitor: &Visitor, after: u64) -> Vec<u8> {
         second,
         seconds,
         limits: limits.collect(),
-        storm: json!({"is_storm": false, "denied": 0, "early": 0, "keys": []}),
-        advice: json!([]),
+        storm: storm(limiter),
+        advice: advice(limiter),
         memory: memory(gate),
         redis: super::store(visitor),
         doors: doors.collect(),
@@ -122,6 +123,16 @@ fn mode(count: &LimitCount, in_shadow: &HashSet<String>) -> &'static str {
         name if in_shadow.contains(name) => "shadow",
         _ => "enforce",
     }
+}
+
+fn storm(limiter: &Limiter) -> Value {
+    let Storm { is_storm, denied, early, keys } = limiter.storm();
+    json!({"is_storm": is_storm, "denied": denied, "early": early, "keys": keys})
+}
+
+fn advice(limiter: &Limiter) -> Vec<Value> {
+    let told = limiter.advice();
+    told.iter().map(|it| json!({"kind": it.kind(), "sentence": it.to_string()})).collect()
 }
 
 fn memory(gate: &Gate) -> Value {

@@ -31,13 +31,13 @@ pub(super) struct Check<'a> {
 
 /// Names and values, in the order sent.
 #[derive(Debug, Default)]
-pub(super) struct Attributes<'a>(pub(super) SmallVec<[Attribute<'a>; 8]>);
+pub(crate) struct Attributes<'a>(pub(super) SmallVec<[Attribute<'a>; 8]>);
 
-pub(super) type Attribute<'a> = (Cow<'a, str>, Cow<'a, [u8]>);
+pub(crate) type Attribute<'a> = (Cow<'a, str>, Cow<'a, [u8]>);
 
 /// What a check costs: one unless said.
 #[derive(Debug)]
-pub(super) struct Units(pub(super) Cost);
+pub(crate) struct Units(pub(crate) Cost);
 
 impl Default for Units {
     fn default() -> Self {
@@ -221,6 +221,10 @@ fn as_text(bytes: Cow<'_, [u8]>) -> Option<Cow<'_, str>> {
 }
 
 impl<'a> Attributes<'a> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Attribute<'a>> {
+        self.0.iter()
+    }
+
     fn bytes(&self) -> usize {
         self.0.iter().map(|(_, value)| value.len()).sum()
     }

@@ -84,23 +84,70 @@ fn a_value_of_any_bytes_is_named_in_a_path() {
 }
 
 #[test]
-fn the_keys_that_are_denied_most_are_listed() {
+fn the_keys_that_are_denied_most_and_those_that_send_most_are_listed() {
     let running = Running::start(DOORS, LIMITS);
     spend(&running, "user=anna", 12);
     spend(&running, "user=%3Cscript%3E", 15);
     spend(&running, "user=carl", 10);
-    let list = admin(&running, "GET /v1/keys?denied=1", "").json();
-    let keys = json!([
-        {"key": "api:%3Cscript%3E", "denied": 5, "error": 0},
-        {"key": "api:anna", "denied": 2, "error": 0},
-    ]);
-    assert_eq!((&list["keys"], &list["denied"]), (&keys, &json!(7)));
-    assert!(list["period_ms"].is_u64());
-    for query in ["", "?denied=0", "?all=1"] {
+    let list = |query: &str| admin(&running, &format!("GET /v1/keys?{query}"), "").json();
+    let told = list("denied=1");
+    let figures = |told: &Value, names: &[&str]| -> Vec<Value> {
+        let keys = told["keys"].as_array().expect("keys").iter();
+        keys.map(|key| names.iter().map(|name| key[*name].clone()).collect()).collect()
+    };
+    let names = ["key", "denied", "error", "limits"];
+    let keys = [json!(["api:%3Cscript%3E", 5, 0, ["api"]]), json!(["api:anna", 2, 0, ["api"]])];
+    assert_eq!((figures(&told, &names), &told["denied"]), (keys.to_vec(), &json!(7)));
+    assert_eq!(list("denied=1&over=minute")["denied"], 7);
+    assert_eq!(list("over=day&denied=1")["denied"], 7);
+    // Requests are a sample, each of which stands for as many as were not looked at.
+    let busy = list("busy=1&over=minute");
+    assert!(figures(&busy, &["key"]).contains(&json!(["api:carl"])), "{busy}");
+    let fields: Vec<&str> =
+        busy["keys"][0].as_object().unwrap().keys().map(String::as_str).collect();
+    let mut expected = [
+        "key",
+        "requests",
+        "denied",
+        "error",
+        "rate",
+        "denied_rate",
+        "first_seen_ms",
+        "limits",
+        "early",
+        "obeys",
+    ];
+    expected.sort_unstable();
+    assert_eq!(fields, expected);
+    assert!(busy["period_ms"].is_u64() && busy["requests"].is_u64(), "{busy}");
+    let seen = busy["keys"][0]["first_seen_ms"].as_u64();
+    assert!(seen.is_some_and(|seen| seen > 1_700_000_000_000), "{busy}");
+    for (query, expected) in [
+        ("", "/v1/keys?denied=1"),
+        ("?denied=0", "/v1/keys?denied=1"),
+        ("?denied=1&busy=1", "/v1/keys?busy=1"),
+        ("?over=day", "/v1/keys?denied=1"),
+        ("?all=1", "there are denied, busy, over"),
+        ("?denied=1&denied=1", "denied is there more than once"),
+        ("?busy=1&over=week", "over=week is not minute, hour or day"),
+    ] {
         let refused = admin(&running, &format!("GET /v1/keys{query}"), "");
         assert_eq!(refused.status, 400, "{query}");
-        assert!(detail(&refused).contains("/v1/keys?denied=1"));
+        assert!(detail(&refused).contains(expected), "{query}: {}", refused.body);
     }
+}
+
+#[test]
+fn what_a_key_was_told_last_is_told_with_it() {
+    let running = Running::start(DOORS, LIMITS);
+    assert_eq!(admin(&running, "GET /v1/keys/api:anna", "").json()["recent"], json!([]));
+    spend(&running, "user=anna", 12);
+    let told = admin(&running, "GET /v1/keys/api:anna", "").json();
+    let recent = told["recent"].as_array().expect("a list");
+    assert_eq!((&recent[0]["allowed"], &recent[0]["remaining"]), (&json!(false), &json!(0)));
+    let at: Vec<u64> = recent.iter().map(|it| it["at_ms"].as_u64().unwrap()).collect();
+    assert!(at.is_sorted_by(|one, other| one >= other) && at[0] > 1_700_000_000_000, "{told}");
+    assert!(recent.len() <= 8, "{told}");
 }
 
 #[test]

@@ -138,3 +138,164 @@ fn a_reload_and_a_mistake_are_seen() {
     assert!(wrong["error"].as_str().unwrap().contains("policy.yaml:1"), "{wrong}");
     assert_eq!(admin(&running, "GET /v1/policy", "").json()["loaded_ms"], policy["loaded_ms"]);
 }
+
+/// What an answer says, which is 200.
+fn told(running: &Running, head: &str, body: &str) -> Value {
+    let answer = admin(running, head, body);
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    answer.json()
+}
+
+#[test]
+fn a_request_is_explained_as_the_server_stands_and_not_charged() {
+    let running = Running::start(DOORS, LIMITS);
+    spend(&running, "user=a%3Ab", 4);
+    let ask =
+        r#"{"attributes": {"user": "a:b", "path": "/x?q=1", "Header:X-Id": 5}, "door": "http"}"#;
+    let explained = told(&running, "POST /v1/explain", ask);
+    let limit = &explained["limits"][0];
+    assert_eq!(
+        (&explained["allowed"], &explained["ruling"], &explained["retry_after_ms"]),
+        (&json!(true), &json!("allowed"), &Value::Null)
+    );
+    assert_eq!((&limit["name"], &limit["applies"]), (&json!("api"), &json!(true)));
+    assert_eq!((&limit["key"], &limit["remaining"]), (&json!("api:a%3Ab"), &json!(6)));
+    assert_eq!(explained["limits"][1]["applies"], true, "at doors that face clients");
+    let explained = told(&running, "POST /v1/explain", r#"{"attributes": {"user": "a:b"}}"#);
+    assert_eq!(explained["limits"][0]["remaining"], 6, "to ask costs nothing");
+    assert_eq!(explained["limits"][1]["applies"], false);
+    assert!(explained["limits"][1]["why"].as_str().unwrap().contains("trial"), "{explained}");
+    spend(&running, "user=a%3Ab", 6);
+    let explained = told(&running, "POST /v1/explain", r#"{"attributes": {"user": "a:b"}}"#);
+    assert_eq!((&explained["allowed"], &explained["ruling"]), (&json!(false), &json!("denied")));
+    assert!(explained["retry_after_ms"].as_u64().is_some());
+    // Nobody is counted as denied for a question of the operator's.
+    assert_eq!(admin(&running, "GET /v1/keys?denied=1", "").json()["keys"], json!([]));
+}
+
+#[test]
+fn a_limit_is_played_on_a_clean_slate() {
+    let running = Running::start(DOORS, LIMITS);
+    let ask = r#"{"limit": {"rate": "10/second", "algorithm": "token_bucket", "burst": 2},
+                  "sent": [{"at_ms": 0}, {"at_ms": 0, "cost": 1}, {"at_ms": 50}, {"at_ms": 100}],
+                  "now_ms": 150}"#;
+    let played = told(&running, "POST /v1/play", ask);
+    let answer = |allowed: bool, remaining: u32, retry: Option<u32>| json!({"allowed": allowed, "remaining": remaining, "retry_after_ms": retry, "delay_ms": 0});
+    let expected = json!({
+        "answers": [answer(true, 1, None), answer(true, 0, None), answer(false, 0, Some(50)),
+                    answer(true, 0, None)],
+        "now": {"limit": 2, "remaining": 0, "reset_after_ms": 150, "next_after_ms": 50},
+    });
+    assert_eq!(played, expected);
+    assert_eq!(told(&running, "POST /v1/play", ask), expected, "nothing of it is kept");
+    for (limit, limit_now, delays) in [
+        (r#"{"rate": "2/minute"}"#, 2, [0, 0, 0]),
+        (r#"{"rate": "2/minute", "algorithm": "fixed_window"}"#, 2, [0, 0, 0]),
+        (r#"{"rate": "2/minute", "algorithm": "sliding_log"}"#, 2, [0, 0, 0]),
+        (r#"{"rate": "2/second", "algorithm": "leaky_bucket", "queue": 2}"#, 2, [0, 500, 0]),
+        (r#"{"concurrency": 2, "lease": "1m"}"#, 2, [0, 0, 0]),
+    ] {
+        let sent = r#"[{"at_ms": 0}, {"at_ms": 0}, {"at_ms": 1}]"#;
+        let ask = format!(r#"{{"limit": {limit}, "sent": {sent}, "now_ms": 1}}"#);
+        let played = told(&running, "POST /v1/play", &ask);
+        let answers = played["answers"].as_array().unwrap();
+        let allowed: Vec<_> = answers.iter().map(|it| it["allowed"] == true).collect();
+        assert_eq!(allowed, [true, true, false], "{limit}");
+        let told: Vec<_> = answers.iter().map(|it| it["delay_ms"].as_u64().unwrap()).collect();
+        assert_eq!(
+            (told, &played["now"]["limit"]),
+            (delays.to_vec(), &json!(limit_now)),
+            "{limit}"
+        );
+    }
+}
+
+#[test]
+fn what_is_no_question_is_refused_with_what_would_be_right() {
+    let running = Running::start(DOORS, LIMITS);
+    let many = format!(
+        r#"{{"limit": {{"rate": "1/day"}}, "sent": [{}], "now_ms": 9}}"#,
+        vec![r#"{"at_ms": 0}"#; 501].join(",")
+    );
+    let deep =
+        format!(r#"{{"limit": {}{}, "sent": [], "now_ms": 9}}"#, "[".repeat(500), "]".repeat(500));
+    let play = |limit: &str, sent: &str, now: &str| {
+        format!(r#"{{"limit": {limit}, "sent": {sent}, "now_ms": {now}}}"#)
+    };
+    for (path, body, expected) in [
+        ("/v1/explain", String::new(), "send for example"),
+        ("/v1/explain", "{}".to_owned(), "missing field `attributes`"),
+        ("/v1/explain", r#"{"attributes": [1]}"#.to_owned(), "a map of names and values"),
+        (
+            "/v1/explain",
+            r#"{"attributes": {}, "door": "back"}"#.to_owned(),
+            "unknown variant `back`",
+        ),
+        ("/v1/explain", r#"{"attributes": {}, "dor": "http"}"#.to_owned(), "unknown field `dor`"),
+        ("/v1/play", String::new(), "send for example"),
+        ("/v1/play", play(r#"{"rate": "1/dya"}"#, "[]", "0"), "rate \"1/dya\" is not a rate"),
+        ("/v1/play", play(r#"{"rat": "1/day"}"#, "[]", "0"), "\"rat\" is not a field"),
+        ("/v1/play", play("{}", "[]", "0"), "rate"),
+        ("/v1/play", play(r#"{"rate": ["1/day", "2/week"]}"#, "[]", "0"), "it has several rates"),
+        (
+            "/v1/play",
+            play(
+                r#"{"rate": {"by": "tier", "values": {"free": "1/day"}, "default": "2/day"}}"#,
+                "[]",
+                "0",
+            ),
+            "say one amount",
+        ),
+        (
+            "/v1/play",
+            play(r#"{"rate": "1/day"}"#, r#"[{"at_ms": 5}, {"at_ms": 4}]"#, "9"),
+            "as late",
+        ),
+        ("/v1/play", play(r#"{"rate": "1/day"}"#, r#"[{"at_ms": 5}]"#, "4"), "now_ms is last"),
+        ("/v1/play", play(r#"{"rate": "1/day"}"#, "[]", "99999999999999"), "is the most"),
+        ("/v1/play", play(r#"{"rate": "1/day"}"#, "[]", "-1"), "invalid value"),
+        (
+            "/v1/play",
+            play(r#"{"rate": "1/day"}"#, r#"[{"at_ms": 0, "cost": 1.5}]"#, "1"),
+            "a whole number from 0",
+        ),
+        ("/v1/play", many, "there are 501 sent; 500 may be"),
+        ("/v1/play", deep, ""),
+    ] {
+        let refused = admin(&running, &format!("POST {path}"), &body);
+        assert_eq!(refused.status, 400, "{path} {body}: {}", refused.body);
+        assert!(detail(&refused).contains(expected), "{path} {body}: {}", refused.body);
+    }
+    let large = format!(r#"{{"attributes": {{"a": "{}"}}}}"#, "a".repeat(1 << 20));
+    for path in ["/v1/explain", "/v1/play"] {
+        assert_eq!(admin(&running, &format!("POST {path}"), &large).status, 413, "{path}");
+        assert_eq!(admin(&running, &format!("GET {path}"), "").status, 405, "{path}");
+    }
+    assert_eq!(admin(&running, "POST /v1/live", "").status, 405);
+}
+
+#[test]
+fn what_is_seen_of_a_server_is_the_operators_alone() {
+    let policy = "
+listen: { admin: { address: 127.0.0.1:0, token_file: token.txt } }
+limits: [{ name: api, per: [user], rate: 1/day }]
+";
+    let running = Running::with_files(policy, &[("token.txt", "s3cret")]);
+    let open = Running::start(DOORS, LIMITS);
+    for (head, body) in [
+        ("GET /v1/live", ""),
+        ("GET /v1/policy", ""),
+        ("POST /v1/explain", r#"{"attributes": {}}"#),
+        ("POST /v1/play", r#"{"limit": {"rate": "1/day"}, "sent": [], "now_ms": 0}"#),
+    ] {
+        assert_eq!(admin(&running, head, body).status, 401, "{head}");
+        let with = |fields: &str| admin(&running, &format!("{head}\n{fields}"), body).status;
+        assert_eq!(with("authorization: Bearer other"), 401, "{head}");
+        let token = "authorization: Bearer s3cret";
+        assert_eq!(with(&format!("{token}\norigin: http://evil.example")), 403, "{head}");
+        assert_eq!(with(&format!("{token}\nsec-fetch-site: cross-site")), 403, "{head}");
+        assert_eq!(with(token), 200, "{head}");
+        let named = admin(&open, &format!("{head}\nhost: evil.example"), body);
+        assert_eq!(named.status, 403, "without a token only localhost: {head}");
+    }
+}

@@ -23,7 +23,10 @@
 //! costs is not a cost). A request that holds concurrency slots has the member `lease`, one whose cost
 //! is still to be settled the member `reservation`.
 
+use tollgate_policy::SyncMode;
+
 use super::text::{json_string, number};
+use crate::explain::{Explained, ExplainedLimit, Stands};
 use crate::{Answer, Keys, Look, Micros, Ruling, Verdict};
 
 /// Writes the answer to the end of `out`. `keys` are those that were shown with the verdict, `lease`
@@ -76,7 +79,8 @@ fn write_named(out: &mut Vec<u8>, verdict: &Verdict, keys: &Keys, names: &[(&str
 }
 
 /// Writes what is known of a key to the end of `out`: `limits` as above, one for each rate that the key
-/// may be under, and `override`, what it is allowed instead of what the policy says, or `null`.
+/// may be under, `override`, what it is allowed instead of what the policy says, or `null`, and `recent`,
+/// what it was told last: `[{"at_ms": 1760000000000, "allowed": true, "remaining": 4}]`.
 pub fn write_look(out: &mut Vec<u8>, look: &Look, key: &str) {
     out.extend_from_slice(b"{\"key\":");
     json_string(out, key);
@@ -84,7 +88,97 @@ pub fn write_look(out: &mut Vec<u8>, look: &Look, key: &str) {
     out.extend_from_slice(b",\"override\":");
     let changed = look.changed.as_ref().map_or("null".to_owned(), ToString::to_string);
     out.extend_from_slice(changed.as_bytes());
+    out.extend_from_slice(b",\"recent\":[");
+    for (place, one) in look.recent.iter().enumerate() {
+        if place > 0 {
+            out.push(b',');
+        }
+        out.extend_from_slice(b"{\"at_ms\":");
+        number(out, one.at.as_micros() / 1_000);
+        out.extend_from_slice(b",\"allowed\":");
+        boolean(out, one.is_allowed);
+        out.extend_from_slice(b",\"remaining\":");
+        number(out, one.remaining.into());
+        out.push(b'}');
+    }
+    out.extend_from_slice(b"]}");
+}
+
+/// Writes everything there is to say about a request to the end of `out`:
+///
+/// ```json
+/// {"allowed": true, "ruling": "allowed", "retry_after_ms": null, "delay_ms": 0, "tenant": "acme",
+///  "tier": "pro", "limits": [{"name": "api", "applies": true, "key": "api:acme", "note": null},
+///                            {"name": "login", "applies": false, "why": "…"}]}
+/// ```
+///
+/// A limit that applies and was asked has the figures of an answer too, one that nodes share in another
+/// way than usual has `sync`, and one that is split has `shard`.
+pub fn write_explained(out: &mut Vec<u8>, explained: &Explained) {
+    let verdict = &explained.verdict;
+    out.extend_from_slice(b"{\"allowed\":");
+    boolean(out, verdict.is_allowed());
+    out.extend_from_slice(b",\"ruling\":");
+    json_string(out, verdict.ruling().name());
+    out.extend_from_slice(b",\"retry_after_ms\":");
+    millis(out, verdict.retry_after());
+    out.extend_from_slice(b",\"delay_ms\":");
+    number(out, verdict.delay().as_millis_up());
+    for (member, name) in [("tenant", &explained.tenant), ("tier", &explained.tier)] {
+        text_member(out, member, name.as_deref());
+    }
+    out.extend_from_slice(b",\"limits\":[");
+    for (number, limit) in explained.limits.iter().enumerate() {
+        if number > 0 {
+            out.push(b',');
+        }
+        write_explained_limit(out, explained, limit);
+    }
+    out.extend_from_slice(b"]}");
+}
+
+fn write_explained_limit(out: &mut Vec<u8>, explained: &Explained, limit: &ExplainedLimit) {
+    out.extend_from_slice(b"{\"name\":");
+    json_string(out, &limit.name);
+    out.extend_from_slice(b",\"applies\":");
+    let applied = match &limit.standing {
+        Stands::Applies(applied) => applied,
+        Stands::DoesNotApply(why) => {
+            out.extend_from_slice(b"false");
+            text_member(out, "why", Some(why));
+            return out.push(b'}');
+        }
+    };
+    out.extend_from_slice(b"true");
+    text_member(out, "key", applied.key.as_deref());
+    text_member(out, "note", applied.note);
+    if applied.sync == SyncMode::Leased {
+        text_member(out, "sync", Some(applied.sync.name()));
+    }
+    if let Some(shard) = applied.shard {
+        out.extend_from_slice(b",\"shard\":");
+        number(out, shard.into());
+    }
+    if let Some(answer) = explained.answer(applied) {
+        out.extend_from_slice(b",\"allowed\":");
+        boolean(out, answer.is_allowed());
+        figures(out, &answer);
+        out.extend_from_slice(b",\"delay_ms\":");
+        millis(out, answer.decision().map(|decision| decision.delay()));
+        terms(out, &answer);
+    }
     out.push(b'}');
+}
+
+/// A text or `null`, after a comma.
+fn text_member(out: &mut Vec<u8>, member: &str, text: Option<&str>) {
+    out.push(b',');
+    json_string(out, member);
+    out.push(b':');
+    match text {
+        Some(text) => json_string(out, text),
+        None => out.extend_from_slice(b"null"),
+    }
 }
 
 /// What every limit said, after a comma.
@@ -107,13 +201,18 @@ fn write_answer(out: &mut Vec<u8>, answer: &Answer<'_>, key: &str) {
     out.extend_from_slice(b",\"allowed\":");
     boolean(out, answer.is_allowed());
     figures(out, answer);
+    terms(out, answer);
+    out.push(b'}');
+}
+
+/// How a limit counts, how much, and whether that is enforced, each after a comma.
+fn terms(out: &mut Vec<u8>, answer: &Answer<'_>) {
     out.extend_from_slice(b",\"algorithm\":\"");
     out.extend_from_slice(answer.rule().algorithm().name().as_bytes());
     out.push(b'"');
     rate(out, answer);
     out.extend_from_slice(b",\"shadow\":");
     boolean(out, !answer.is_enforced());
-    out.push(b'}');
 }
 
 /// The figures of one limit, each after a comma.
