@@ -45,7 +45,7 @@ async function tick() {
     live = told;
     failures = 0;
     show();
-    await askView();
+    await askView().then(() => say("good", "live", null), failed);
   } catch (error) {
     failures += 1;
     failed(error);
@@ -82,7 +82,6 @@ function say(state, text, banner) {
 // What is shown.
 
 function show() {
-  say("good", "live", null);
   setText(byId("about"), `${live.version} · up ${duration(live.now_ms - live.started_ms)}`);
   storm(live.storm);
   const { error } = live.policy;
@@ -106,10 +105,11 @@ function storm({ is_storm, denied, early, keys }) {
   banner.replaceChildren(element("p", {}, sentence), element("ul", {}, ...links));
 }
 
-// Which view is seen: the part of the address behind the #.
+// Which view is seen: the part of the address behind the #. With a slash it is no id of an element, to which
+// browsers would take the focus.
 
 function route() {
-  const [name, ...rest] = location.hash.slice(1).split("/");
+  const [, name, ...rest] = location.hash.split("/");
   shown = name in views ? name : "overview";
   for (const tab of tabs) {
     const isShown = tab.getAttribute("aria-controls") === shown;
@@ -125,7 +125,7 @@ function route() {
 
 byId("tabs").addEventListener("click", ({ target }) => {
   const tab = target.closest("[role=tab]");
-  if (tab) location.hash = tab.getAttribute("aria-controls");
+  if (tab) location.hash = `/${tab.getAttribute("aria-controls")}`;
 });
 
 byId("tabs").addEventListener("keydown", (event) => {
@@ -135,7 +135,7 @@ byId("tabs").addEventListener("keydown", (event) => {
   event.preventDefault();
   const tab = tabs.at(moves[event.key] % tabs.length);
   tab.focus();
-  location.hash = tab.getAttribute("aria-controls");
+  location.hash = `/${tab.getAttribute("aria-controls")}`;
 });
 
 // The token.

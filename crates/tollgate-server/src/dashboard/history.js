@@ -16,14 +16,17 @@ export class History {
 
   /// Takes an answer in; false if it is of another life of the server, so that all must be asked for.
   take(live) {
-    const isOther = this.#startedMs !== null && (this.#startedMs !== live.started_ms || live.second < this.last);
+    const isOther = this.#startedMs !== null && this.#startedMs !== live.started_ms;
     this.#startedMs = live.started_ms;
     if (isOther) {
       this.seconds = [];
       this.last = null;
       return false;
     }
-    this.seconds = this.seconds.concat(live.seconds).slice(-this.kept);
+    // Two may have been asked for at a time; what is known is not taken in again.
+    const fresh = this.last === null ? live.seconds.length : live.second - this.last;
+    if (fresh <= 0) return true;
+    this.seconds = this.seconds.concat(live.seconds.slice(-fresh)).slice(-this.kept);
     this.last = live.second;
     this.endedMs = live.now_ms;
     return true;

@@ -29,7 +29,7 @@ export class KeyPage {
     this.buttons = element("p", { class: "buttons" }, button("Reset…", () => this.reset()), button("Ban…", () => this.ban()), button("Override…", () => this.change()), this.removeButton);
     this.title = element("h2", { class: "key-title", tabindex: "-1" }, this.name, this.readable);
     byId("key-page").append(
-      element("p", {}, element("a", { href: "#keys" }, "All keys")),
+      element("p", {}, element("a", { href: "#/keys" }, "All keys")),
       this.title,
       this.wrong,
       this.buttons,

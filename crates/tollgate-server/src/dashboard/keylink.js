@@ -3,7 +3,7 @@
 import { element, setAttribute, setText } from "./dom.js";
 import { readable } from "./format.js";
 
-export const hashOf = (key) => `#keys/${encodeURIComponent(key)}`;
+export const hashOf = (key) => `#/keys/${encodeURIComponent(key)}`;
 
 export function keyLink() {
   return element("a", { class: "key" }, element("bdi"), element("bdi", { class: "readable" }));

@@ -49,9 +49,11 @@ export class Limits {
     this.live = live;
     const wanted = byId("limits-filter").value.trim().toLowerCase();
     const fits = (limit) => `${limit.limit} ${limit.tier} ${limit.mode}`.toLowerCase().includes(wanted);
-    const fitting = live.limits.filter(fits);
+    // What stands for limits that no policy names is told only where there is any.
+    const told = live.limits.filter((limit) => !limit.limit.startsWith("#") || asked(limit) > 0);
+    const fitting = told.filter(fits);
     const more = this.table.show(fitting, (limit) => `${limit.limit} ${limit.tier}`);
-    const counted = `${fitting.length} of ${live.limits.length} limits and tiers, counted since ${this.since(live)}`;
+    const counted = `${fitting.length} of ${told.length} limits and tiers, counted since ${this.since(live)}`;
     setText(byId("limits-note"), more ? `${counted}; ${more} are not shown, filter for them` : counted);
   }
 
