@@ -75,6 +75,10 @@ impl Local {
         }
     }
 
+    pub(crate) fn counts_those_under_way(&self) -> bool {
+        matches!(self.state, State::Logged { limit: Logged::Concurrency(_), .. })
+    }
+
     pub(crate) fn give_back(&mut self, slot: ChargeId, now: Instant) {
         let at = self.at(now);
         if let State::Logged { limit, log, .. } = &mut self.state {

@@ -183,7 +183,14 @@ impl Known {
             When::Now => {}
             when => return Err(when),
         }
-        let slot = self.local.as_mut().map_or(Ok(None), |local| local.take(Cost::ONE, now))?;
+        let slot = match &mut self.local {
+            None => None,
+            Some(local) => local.take(Cost::ONE, now).map_err(|when| match when {
+                // Its slots are given back when a request ends, long before their leases do.
+                When::Then(_) if local.counts_those_under_way() => When::Later,
+                when => when,
+            })?,
+        };
         self.pace.sent(now);
         Ok(slot)
     }

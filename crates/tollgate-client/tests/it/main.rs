@@ -2,12 +2,16 @@
 
 mod breaker;
 mod budget;
+#[cfg(all(feature = "reqwest", feature = "server", feature = "tower"))]
+mod cancel;
 #[cfg(feature = "metrics")]
 mod events;
 #[cfg(feature = "server")]
 mod grpc;
 #[cfg(feature = "tower")]
 mod layer;
+#[cfg(feature = "reqwest")]
+mod peers;
 #[cfg(feature = "reqwest")]
 mod reqwest;
 mod retry;
@@ -17,3 +21,4 @@ mod server;
 mod storm;
 mod support;
 mod throttle;
+mod told;

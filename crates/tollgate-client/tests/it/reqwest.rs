@@ -1,6 +1,7 @@
 //! The rules around reqwest, with a middleware in the place of the network.
 
 use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -53,10 +54,9 @@ impl Middleware for Network {
 }
 
 /// Counts what goes out.
-#[cfg(feature = "server")]
-pub(crate) struct Counted(pub(crate) Arc<std::sync::atomic::AtomicUsize>);
+#[derive(Clone, Default)]
+pub(crate) struct Counted(pub(crate) Arc<AtomicUsize>);
 
-#[cfg(feature = "server")]
 impl Middleware for Counted {
     fn handle<'a, 'b, 'c, 'f>(
         &'a self,
@@ -70,7 +70,7 @@ impl Middleware for Counted {
         'c: 'f,
         Self: 'f,
     {
-        self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        self.0.fetch_add(1, Ordering::Relaxed);
         Box::pin(next.run(request, extensions))
     }
 }

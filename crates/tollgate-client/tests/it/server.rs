@@ -238,18 +238,16 @@ fn an_address_is_http_host_and_port() {
 #[cfg(feature = "reqwest")]
 #[tokio::test]
 async fn the_rules_understand_the_server() {
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::Ordering;
 
     use reqwest_middleware::ClientBuilder;
     use tollgate_client::{ClientMiddleware, Rules};
 
     let running = Running::start();
-    let sent = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&sent);
+    let counted = crate::reqwest::Counted::default();
     let client = ClientBuilder::new(reqwest::Client::new())
         .with(ClientMiddleware::new(Rules::new()))
-        .with(crate::reqwest::Counted(counted))
+        .with(counted.clone())
         .build();
     let mut tasks = JoinSet::new();
     for _ in 0..40 {
@@ -258,6 +256,6 @@ async fn the_rules_understand_the_server() {
     }
     let answers = tasks.join_all().await;
     assert!(answers.iter().all(|status| matches!(status, Ok(200))), "{answers:?}");
-    let sent = sent.load(Ordering::Relaxed);
+    let sent = counted.0.load(Ordering::Relaxed);
     assert!(sent <= 100, "{sent} were sent for 40");
 }

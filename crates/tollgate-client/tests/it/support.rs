@@ -1,5 +1,7 @@
 //! What several tests need.
 
+#[cfg(feature = "reqwest")]
+pub(crate) mod peer;
 #[cfg(feature = "server")]
 pub(crate) mod running;
 #[cfg(feature = "tower")]

@@ -248,6 +248,14 @@ async fn no_more_wait_than_there_is_room_for() {
     check_about(&moments(&lane, 1, SECOND).await, &[59.0]);
 }
 
+/// However long its lease is: whoever holds it gives it back.
+#[tokio::test(start_paused = true)]
+async fn whoever_waits_for_a_slot_gets_it_when_it_is_given_back() {
+    let limit = Limit::concurrency(1, Micros::from_secs(3_600)).unwrap();
+    let lane = Throttle::new().limit(limit).lane("test");
+    check_about(&moments(&lane, 3, 5 * SECOND).await, &[0.0, 5.0, 10.0]);
+}
+
 /// Whoever waits is dropped, the first and those behind it, at every moment: the others go when they
 /// would have gone without it, and in their order.
 #[tokio::test(start_paused = true)]
