@@ -2,6 +2,7 @@
 //!
 //! Peers live in a workspace of their own, so that neither a user nor CI ever builds them.
 
+pub(crate) mod client;
 pub(crate) mod decide;
 pub(crate) mod gateway;
 pub(crate) mod server;
