@@ -2,8 +2,11 @@
 
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+use clap::Args;
+use serde_json::Value;
 
 use crate::output::{self, Failure};
 
@@ -21,6 +24,32 @@ pub(crate) struct Server<'a> {
     pub(crate) token_file: Option<&'a Path>,
 }
 
+/// The admin door of a server, as it is named on the command line.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct AdminDoor {
+    /// The server's admin door
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8082")]
+    pub(crate) server: String,
+    /// The token that the server asks for
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+}
+
+impl AdminDoor {
+    /// The JSON that a request is answered with, if it is answered well.
+    pub(crate) fn ask(&self, request: &str, body: &str) -> Result<Value, Failure> {
+        let server = Server { url: &self.server, token_file: self.token_file.as_deref() };
+        let Reply { status, body } = server.ask(request, body)?;
+        let told: Value = serde_json::from_slice(&body).unwrap_or_default();
+        if status.starts_with("200 ") {
+            return Ok(told);
+        }
+        let why = told["detail"].as_str().unwrap_or("what it answered is not ours");
+        let why = output::visible(why);
+        Err(Failure::Failed(format!("{} answered {status}: {why}", self.server)))
+    }
+}
+
 /// What it answered.
 #[derive(Debug)]
 pub(crate) struct Reply {
@@ -32,14 +61,7 @@ pub(crate) struct Reply {
 impl Server<'_> {
     /// Sends one request, such as `POST /v1/check`, and reads its answer.
     pub(crate) fn ask(&self, request: &str, body: &str) -> Result<Reply, Failure> {
-        let url = self.url;
-        let host = url.strip_prefix("http://").map(|rest| rest.trim_end_matches('/'));
-        let host = host.filter(|host| !host.is_empty() && !host.contains(['/', '@', ' ']));
-        let host = host.ok_or_else(|| {
-            Failure::Usage(format!(
-                "{url:?} is not http://HOST:PORT, such as http://127.0.0.1:8080"
-            ))
-        })?;
+        let (url, host) = (self.url, host(self.url)?);
         let mut head = format!(
             "{request} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\
              content-type: application/json\r\ncontent-length: {}\r\n",
@@ -64,6 +86,16 @@ impl Server<'_> {
         let status = line.strip_prefix("HTTP/1.1 ").ok_or_else(not_http)?;
         Ok(Reply { status: output::visible(status), body: answer[end + 4..].to_vec() })
     }
+}
+
+/// The host, with its port if that is written, of a URL that has nothing else in it.
+pub(crate) fn host(url: &str) -> Result<&str, Failure> {
+    let host = url.strip_prefix("http://").map(|rest| rest.trim_end_matches('/'));
+    let host = host.filter(|host| !host.is_empty() && !host.contains(['/', '@', ' ']));
+    host.ok_or_else(|| {
+        let sentence = format!("{url:?} is not http://HOST:PORT, such as http://127.0.0.1:8080");
+        Failure::Usage(sentence)
+    })
 }
 
 /// A host with its port, which is 80 unless written. The colons of an IPv6 address are in brackets.

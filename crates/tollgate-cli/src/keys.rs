@@ -1,12 +1,10 @@
 //! `tollgate keys`: what is left to single callers, and what they are allowed instead.
 
-use std::path::PathBuf;
-
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use tollgate_core::{KeyBuf, Micros, Quota};
 
-use crate::client::{Reply, Server};
+use crate::client::AdminDoor;
 use crate::output::{self, Failure, Format, Palette, Tone};
 
 const EXAMPLES: &str = "\
@@ -100,12 +98,8 @@ struct Change {
 /// Whom to ask.
 #[derive(Debug, Args)]
 struct Door {
-    /// The server's admin door
-    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8082")]
-    server: String,
-    /// The token that the server asks for
-    #[arg(long, value_name = "FILE")]
-    token_file: Option<PathBuf>,
+    #[command(flatten)]
+    admin: AdminDoor,
     /// For whom to write
     #[arg(long, value_enum, default_value_t)]
     output: Format,
@@ -141,7 +135,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 }
 
 /// A key as a part of a path. Of what a key is written with, only percent signs mean something there.
-fn in_path(key: &KeyBuf) -> String {
+pub(crate) fn in_path(key: &KeyBuf) -> String {
     key.to_string().replace('%', "%25")
 }
 
@@ -172,15 +166,7 @@ impl Change {
 
 impl Door {
     fn ask(&self, request: &str, body: &str) -> Result<Value, Failure> {
-        let server = Server { url: &self.server, token_file: self.token_file.as_deref() };
-        let Reply { status, body } = server.ask(request, body)?;
-        let told: Value = serde_json::from_slice(&body).unwrap_or_default();
-        if status.starts_with("200 ") {
-            return Ok(told);
-        }
-        let why = told["detail"].as_str().unwrap_or("what it answered is not ours");
-        let why = output::visible(why);
-        Err(Failure::Failed(format!("{} answered {status}: {why}", self.server)))
+        self.admin.ask(request, body)
     }
 
     fn show(&self, told: &Value, in_words: impl FnOnce(&Value) -> String) -> Result<(), Failure> {

@@ -18,6 +18,7 @@ mod output;
 mod policy_file;
 mod schema;
 mod serve;
+mod top;
 mod validate;
 
 use std::process::ExitCode;
@@ -45,6 +46,7 @@ enum Command {
     Serve(serve::Arguments),
     Check(check::Arguments),
     Keys(keys::Arguments),
+    Top(top::Arguments),
     Validate(validate::Arguments),
     Explain(explain::Arguments),
     Nftables(nftables::Arguments),
@@ -60,6 +62,7 @@ fn main() -> ExitCode {
         Command::Serve(arguments) => serve::run(&arguments),
         Command::Check(arguments) => check::run(&arguments),
         Command::Keys(arguments) => keys::run(&arguments),
+        Command::Top(arguments) => top::run(&arguments),
         Command::Validate(arguments) => validate::run(&arguments),
         Command::Explain(arguments) => explain::run(&arguments),
         Command::Nftables(arguments) => nftables::run(&arguments),

@@ -107,10 +107,20 @@ impl Palette {
         Self::suiting(io::stdout().is_terminal(), no_color.as_deref(), terminal.as_deref())
     }
 
+    /// No colours.
+    pub(crate) fn plain() -> Self {
+        Self { is_coloured: false }
+    }
+
     fn suiting(is_terminal: bool, no_color: Option<&OsStr>, terminal: Option<&OsStr>) -> Self {
         let is_unwanted = no_color.is_some_and(|value| !value.is_empty());
         let is_unable = terminal.is_some_and(|name| name == "dumb");
         Self { is_coloured: is_terminal && !is_unwanted && !is_unable }
+    }
+
+    /// Whether colours are wanted.
+    pub(crate) fn is_coloured(self) -> bool {
+        self.is_coloured
     }
 
     /// The text in this tone.

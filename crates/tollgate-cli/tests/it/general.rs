@@ -5,10 +5,11 @@ use std::process::Stdio;
 
 use crate::{Folder, command, example, tollgate};
 
-const COMMANDS: [&str; 11] = [
+const COMMANDS: [&str; 12] = [
     "serve",
     "check",
     "keys",
+    "top",
     "validate",
     "explain",
     "nftables",

@@ -18,11 +18,13 @@ mod openapi;
 mod operations;
 mod otlp;
 mod packaging;
+mod prometheus;
 mod redis_clients;
 mod redis_store;
 mod schema;
 mod soak;
 mod support;
+mod top;
 mod validate;
 
 use std::fs;
