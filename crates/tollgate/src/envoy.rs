@@ -164,7 +164,7 @@ impl Limiter {
     /// Decides a call by the descriptors in force.
     pub fn rate_limit(&self, call: &Call<'_>) -> Result<Asked<Response>, CallError> {
         call.check()?;
-        Ok(self.envoy().decide(self.store(), &self.counted, call))
+        Ok(self.envoy().decide(self, call))
     }
 
     /// Puts other descriptors in force. Calls under way finish under those they began with; what

@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::{ArcSwap, Guard};
 use smallvec::SmallVec;
-use tollgate_core::{Cost, Key, Limit, Logged, Micros, Quota, Timestamp};
+use tollgate_core::{Cost, Key, Limit, Logged, Micros, Quota, Shown, Timestamp, Value};
 use tollgate_policy::{Admission, Charges, Mistakes, Mode, OnStoreFailure, Policy, Request};
-use tollgate_policy::{Rule, Scratch, Store as StoreSettings, SyncMode};
+use tollgate_policy::{Rule, Scratch, ShownKeys, Store as StoreSettings, SyncMode};
 use tollgate_store::bounds::MAX_BYTES_DEFAULT;
 use tollgate_store::{Answers, Asked, Charge, Claim, Clock, Enrolled, MemoryStore, OnFailure};
 use tollgate_store::{Store, Taken, TooManyLimits, Unreservable};
@@ -128,7 +128,9 @@ impl Limiter {
         let ruling = match &mut policy.policy.admit(request, &mut scratch) {
             Admission::Charges(charges) => {
                 if let Some(keys) = keys {
-                    charges.iter().for_each(|charge| keys.push(&self.store, &key(charge)));
+                    for charge in charges.iter() {
+                        keys.push(|text| self.store.write_key_text(&key(charge), text));
+                    }
                 }
                 if !policy.overrides.are_none() {
                     policy.override_charges(charges, &self.store);
@@ -200,15 +202,21 @@ impl Limiter {
     ) {
         let decided_at = entries.first().and_then(|entry| entry.taken.counted_at());
         let Some(looked) = counting.looked(self.store.clock(), ruling, decided_at) else { return };
-        let said = charges.iter().zip(entries).map(|(charge, entry)| Said {
+        let said = charges.iter().zip(entries).enumerate().map(|(place, (charge, entry))| Said {
+            place,
             series: policy.series.of(charge.rule_index, charge.tier),
             mode: charge.rule.mode(),
             taken: &entry.taken,
         });
         let write = |place: usize, text: &mut String| {
-            self.store.write_key_text(&key(&charges[place]), text);
+            policy.write_shown_key(&self.store, &key(&charges[place]), text);
         };
         self.observer.look(looked, said, write);
+    }
+
+    /// Writes a key as operators are shown it.
+    pub(crate) fn write_shown_key(&self, key: &Key<'_>, text: &mut String) {
+        self.policy.load().write_shown_key(&self.store, key, text);
     }
 
     /// Shows the policy in force to `look`.
@@ -388,7 +396,9 @@ impl Elsewhere {
         });
         let charged = charged.collect();
         let mut keys = Keys::default();
-        charges.iter().for_each(|charge| keys.push(store, &key(charge)));
+        for charge in charges {
+            keys.push(|text| policy.write_shown_key(store, &key(charge), text));
+        }
         (!asked.is_empty()).then(|| Self {
             asked: store.take(&asked),
             charged,
@@ -415,15 +425,14 @@ impl Elsewhere {
             if counting.is_of_interest(ruling)
                 && let Some(looked) = counting.looked(&clock, ruling, None)
             {
-                let said = charged.iter().zip(answers.taken()).map(|(charged, taken)| Said {
+                let taken = charged.iter().zip(answers.taken()).enumerate();
+                let said = taken.map(|(place, (charged, taken))| Said {
+                    place,
                     series: policy.series.of(charged.rule as usize, charged.tier),
                     mode: policy.policy.rules()[charged.rule as usize].mode(),
                     taken,
                 });
-                let write = |place: usize, text: &mut String| {
-                    text.push_str(keys.get(place).unwrap_or_default());
-                };
-                observer.look(looked, said, write);
+                observer.look(looked, said, |place, text| text.push_str(keys.at(place)));
             }
             let origin = answers.origin().cloned();
             Verdict { ruling, taken, origin, policy: Guard::from_inner(policy) }
@@ -518,6 +527,17 @@ impl InForce {
         Ok(Self { policy, enrolled, overrides, series, spelled })
     }
 
+    /// Writes a key as operators are shown it: every value as a hash, if the policy says so.
+    pub(crate) fn write_shown_key(&self, store: &Store, key: &Key<'_>, text: &mut String) {
+        if self.policy.settings().observe.keys == ShownKeys::Plain {
+            return store.write_key_text(key, text);
+        }
+        let mut values: SmallVec<[Value<'_>; 4]> = key.values.into();
+        let plain = |value: &&mut Value<'_>| !value.is_secret() && value.shard_number().is_none();
+        values.iter_mut().filter(plain).for_each(|value| value.shown = Shown::AsHash);
+        store.write_key_text(&Key { limit: key.limit, values: &values }, text);
+    }
+
     /// Which of the enrolled limits a key under a rule has by an override.
     pub(crate) fn overridden(&self, rule: usize, key: &Key<'_>, store: &Store) -> Option<usize> {
         let place = self.overrides.find(rule, key, store)?;
@@ -584,7 +604,7 @@ impl Keys {
 
     /// All of them, in the order of the answers.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &str> {
-        (0..self.ends.len()).map(|number| self.get(number).expect("there are so many"))
+        (0..self.ends.len()).map(|number| self.at(number))
     }
 
     fn clear(&mut self) {
@@ -592,8 +612,14 @@ impl Keys {
         self.ends.clear();
     }
 
-    fn push(&mut self, store: &Store, key: &Key<'_>) {
-        store.write_key_text(key, &mut self.text);
+    /// The same of one that is there.
+    pub(crate) fn at(&self, number: usize) -> &str {
+        self.get(number).expect("there is one for each answer")
+    }
+
+    /// Adds one, which is `write`'s to write at the end of what is there.
+    pub(crate) fn push(&mut self, write: impl FnOnce(&mut String)) {
+        write(&mut self.text);
         self.ends.push(self.text.len());
     }
 }

@@ -21,7 +21,7 @@ use tollgate_policy::{Layer, Mode};
 use tollgate_store::{Clock, Started, Store, Taken};
 
 use crate::bounds::METRICS_SHARDS_MAX;
-use crate::limiter::Limiter;
+use crate::limiter::{InForce, Limiter};
 use crate::observe::{Looked, Observer, Said};
 use crate::verdict::Ruling;
 
@@ -221,6 +221,7 @@ impl Counting {
 pub struct Tally {
     counted: Arc<Counted>,
     observer: Arc<Observer>,
+    policy: Arc<InForce>,
     store: Store,
 }
 
@@ -236,8 +237,8 @@ impl Tally {
         if counting.is_of_interest(ruling)
             && let Some(looked) = counting.looked(clock, ruling, taken.counted_at())
         {
-            let said = Said { series, mode: Mode::Enforce, taken };
-            let write = |_, text: &mut String| self.store.write_key_text(key, text);
+            let said = Said { place: 0, series, mode: Mode::Enforce, taken };
+            let write = |_, text: &mut String| self.policy.write_shown_key(&self.store, key, text);
             self.observer.look(looked, std::iter::once(said), write);
         }
     }
@@ -281,6 +282,7 @@ impl Limiter {
         Tally {
             counted: Arc::clone(&self.counted),
             observer: Arc::clone(&self.observer),
+            policy: self.in_force(),
             store: self.store().clone(),
         }
     }

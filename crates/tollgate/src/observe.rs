@@ -130,6 +130,8 @@ pub(crate) struct Looked {
 
 /// What one limit said to a request.
 pub(crate) struct Said<'a> {
+    /// Which of the request's keys it was asked about.
+    pub(crate) place: usize,
     pub(crate) series: &'a Series,
     pub(crate) mode: Mode,
     pub(crate) taken: &'a Taken,
@@ -168,7 +170,7 @@ impl Observer {
     ) {
         let (mut kept, requests, denials) = self.weigh(looked);
         let mut early = 0;
-        for (place, Said { series, mode, taken }) in said.enumerate() {
+        for Said { place, series, mode, taken } in said {
             let (Some(key), Some(decision)) = (taken.key_number(), taken.decision()) else {
                 continue;
             };
@@ -401,3 +403,6 @@ impl Limiter {
         self.observer.kept().recent.tell(number)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,6 +5,8 @@
 //! where nothing or not everything is charged to a call that is over, what is given back and what is
 //! counted past a limit.
 
+mod count;
+
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Arc, RwLock};
@@ -15,7 +17,6 @@ use tollgate_core::{Algorithm, Align, Cost, Counter, Key, Limit, Micros, Quota, 
 use tollgate_policy::bounds::RATES_MAX;
 use tollgate_policy::{
     Charging, DescriptorLimit, DescriptorRule, DescriptorSettings, Descriptors, Domain, Layer,
-    Mode as RuleMode,
 };
 use tollgate_store::{
     Answers, Asked, Charge, Claim, Enrolled, Mode, OnFailure, Store, Taken, TooManyLimits, Waiting,
@@ -24,9 +25,9 @@ use tollgate_store::{
 use super::tell;
 use super::{Call, CurrentLimit, Descriptor, Metadata, Override, Response, Status};
 use crate::bounds::{METRICS_SERIES_MAX, OVERRIDES_MAX};
-use crate::limiter::on_failure;
+use crate::limiter::{Limiter, on_failure};
 use crate::metrics::{Counted, Counting, LimitCount, Series};
-use crate::verdict::Ruling;
+use count::{CountLater, Counts};
 
 /// The descriptors in force, and the limits that calls brought along.
 #[derive(Default)]
@@ -136,12 +137,8 @@ impl Engine {
             .collect()
     }
 
-    pub(super) fn decide(
-        &self,
-        store: &Store,
-        counted: &Arc<Counted>,
-        call: &Call<'_>,
-    ) -> Asked<Response> {
+    pub(super) fn decide(&self, limiter: &Limiter, call: &Call<'_>) -> Asked<Response> {
+        let store = limiter.store();
         let counting = Counting::start(store.clock(), Layer::Request);
         let in_force = self.in_force.load();
         let domain = in_force.descriptors.domain(call.domain);
@@ -156,14 +153,14 @@ impl Engine {
                 match plan.take_together(store, &values) {
                     Asked::Ready(answers) => plan.settle(store, &values, &answers),
                     Asked::Waiting(answers) => {
-                        let (store, values) = (store.clone(), Kept::new(&values));
-                        let (counted, series) = (Arc::clone(counted), series.cloned());
+                        let later = CountLater::new(limiter, series, &plan, &values);
+                        let values = Kept::new(&values);
                         return Asked::later(async move {
                             let answers = answers.await;
-                            let said = plan.settle(&store, &values.lent(), &answers);
+                            let said = plan.settle(&later.store, &values.lent(), &answers);
                             let said = said.await;
-                            plan.count(&store, &said, series.as_ref(), &counted, counting);
-                            plan.tell(&store, &said)
+                            later.count(&plan, &said, counting);
+                            plan.tell(&later.store, &said)
                         });
                     }
                 }
@@ -171,16 +168,19 @@ impl Engine {
         };
         match said {
             Asked::Ready(said) => {
-                plan.count(store, &said, series, counted, counting);
+                let (counted, observer) = (&limiter.counted, &limiter.observer);
+                let write = |place: usize, text: &mut String| {
+                    limiter.write_shown_key(&plan.items[place].key(&values), text);
+                };
+                plan.count(Counts { store, counted, observer, series }, &said, counting, write);
                 Asked::Ready(plan.tell(store, &said))
             }
             Asked::Waiting(said) => {
-                let (store, counted, series) =
-                    (store.clone(), Arc::clone(counted), series.cloned());
+                let later = CountLater::new(limiter, series, &plan, &values);
                 Asked::later(async move {
                     let said = said.await;
-                    plan.count(&store, &said, series.as_ref(), &counted, counting);
-                    plan.tell(&store, &said)
+                    later.count(&plan, &said, counting);
+                    plan.tell(&later.store, &said)
                 })
             }
         }
@@ -501,25 +501,6 @@ impl Plan {
         !quotas.is_empty() && quotas.len() == self.quotas().count()
     }
 
-    /// Counts the call, and what its limits said.
-    fn count(
-        &self,
-        store: &Store,
-        said: &[Taken],
-        series: Option<&Series>,
-        counted: &Counted,
-        counting: Counting,
-    ) {
-        let taken = self.items.iter().zip(said).filter(|(item, _)| !item.is_credit);
-        for (item, taken) in taken {
-            let is_shadow = self.is_shadow || self.descriptors[item.descriptor].is_shadow;
-            let mode = if is_shadow { RuleMode::Shadow } else { RuleMode::Enforce };
-            series.inspect(|series| series.count(counting.turn, mode, taken));
-        }
-        let ruling = if self.is_over(said) { Ruling::Denied } else { Ruling::Allowed };
-        counting.end(counted, store.clock(), ruling);
-    }
-
     /// The response; once, since it is made of what is here.
     fn tell(&mut self, store: &Store, said: &[Taken]) -> Response {
         let is_over = self.is_over(said);
@@ -562,9 +543,13 @@ impl Plan {
 }
 
 impl Item {
+    fn key<'a>(&'a self, values: &'a [Value<'a>]) -> Key<'a> {
+        Key { limit: self.name, values: &values[self.values.clone()] }
+    }
+
     fn charge<'a>(&'a self, values: &'a [Value<'a>]) -> Charge<'a> {
         Charge {
-            key: Key { limit: self.name, values: &values[self.values.clone()] },
+            key: self.key(values),
             limit: &self.limit,
             cost: self.cost,
             mode: Mode::Enforce,

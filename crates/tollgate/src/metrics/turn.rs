@@ -119,10 +119,11 @@ impl Thread {
         }
         let weight = self.period;
         let passed = now.since(self.last);
-        if passed < OFTEN {
-            self.period = (2 * self.period).min(SAMPLED_ONE_IN);
-        } else if passed > SELDOM {
+        if passed > SELDOM {
             self.period = (self.period / 2).max(1);
+        } else if passed < OFTEN && now >= self.last {
+            // A clock that stepped back tells nothing.
+            self.period = (2 * self.period).min(SAMPLED_ONE_IN);
         }
         self.last = now;
         self.left = self.gap(self.period);

@@ -4,6 +4,7 @@ use std::fmt;
 
 use tollgate_core::{Micros, Timestamp};
 
+use super::day::DayTold;
 use super::slices::Slice;
 use super::summary::Counter;
 use crate::bounds::ADVICE_MAX;
@@ -110,32 +111,38 @@ impl Advice {
 
     /// What the limits of a policy were like.
     pub(super) fn of_limits(in_force: &InForce, now: Timestamp) -> Vec<Self> {
-        let (mut never, mut many) = (Vec::new(), Vec::new());
+        let (mut many, mut never) = (Vec::new(), Vec::new());
         for (rule, tier, day) in in_force.series.days(&in_force.policy) {
             let told = day.tell(now);
-            let (limit, period) = (rule.name().to_string(), told.period);
-            if told.peak < APPROACHED
-                && told.decisions >= NEVER_APPROACHED_DECISIONS
-                && period >= NEVER_APPROACHED_PERIOD
-            {
-                let (peak_percent, decisions) = (f64::from(told.peak) / 1e4, told.decisions);
-                let (limit, tier) = (limit.clone(), tier.clone());
-                never.push(Self::NeverApproached { limit, tier, peak_percent, decisions, period });
-            }
-            if let Some((users, denied)) = told.users
-                && users >= HIT_BY_MANY_USERS
-                && denied * 100 > users * HIT_BY_MANY_PERCENT
-            {
-                many.push(Self::HitByMany {
-                    limit,
-                    tier,
-                    denied: denied.min(users),
-                    users,
-                    period,
-                });
-            }
+            many.extend(Self::of_users(rule.name(), &tier, &told));
+            never.extend(Self::of_peak(rule.name(), &tier, &told));
         }
         [many, never].into_iter().flat_map(|list| list.into_iter().take(ADVICE_MAX)).collect()
+    }
+
+    fn of_users(limit: &str, tier: &str, told: &DayTold) -> Option<Self> {
+        let (users, denied) = told.users?;
+        let is_hit = users >= HIT_BY_MANY_USERS && denied * 100 > users * HIT_BY_MANY_PERCENT;
+        is_hit.then(|| Self::HitByMany {
+            limit: limit.to_owned(),
+            tier: tier.to_owned(),
+            denied: denied.min(users),
+            users,
+            period: told.period,
+        })
+    }
+
+    fn of_peak(limit: &str, tier: &str, told: &DayTold) -> Option<Self> {
+        let is_far = told.peak < APPROACHED
+            && told.decisions >= NEVER_APPROACHED_DECISIONS
+            && told.period >= NEVER_APPROACHED_PERIOD;
+        is_far.then(|| Self::NeverApproached {
+            limit: limit.to_owned(),
+            tier: tier.to_owned(),
+            peak_percent: f64::from(told.peak) / 1e4,
+            decisions: told.decisions,
+            period: told.period,
+        })
     }
 
     /// Which keys rode at their limits in the last hour.
@@ -247,5 +254,45 @@ impl fmt::Display for Time {
             seconds if seconds >= 120 => write!(f, "{} minutes", seconds / 60),
             seconds => write!(f, "{seconds} seconds"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DAY: DayTold = DayTold {
+        period: NEVER_APPROACHED_PERIOD,
+        decisions: NEVER_APPROACHED_DECISIONS,
+        peak: APPROACHED - 1,
+        users: Some((HIT_BY_MANY_USERS, 9)),
+    };
+
+    #[test]
+    fn a_limit_is_far_from_everybody_only_after_hours_of_many_decisions_below_a_half() {
+        let said = |told: DayTold| Advice::of_peak("api", "free", &told).map(|it| it.to_string());
+        let sentence = "nobody comes near limit api of tier free: at most 50 % of it was in use in \
+                        10000 decisions over 6 hours; it may be wider than what it protects can bear";
+        assert_eq!(said(DAY).as_deref(), Some(sentence));
+        assert_eq!(said(DayTold { peak: APPROACHED, ..DAY }), None);
+        assert_eq!(said(DayTold { decisions: DAY.decisions - 1, ..DAY }), None);
+        let shorter = Micros::new(DAY.period.as_micros() - 1);
+        assert_eq!(said(DayTold { period: shorter, ..DAY }), None);
+    }
+
+    #[test]
+    fn a_limit_is_hit_by_many_if_it_is_by_more_than_two_fifths_of_twenty() {
+        let said = |users| {
+            let told = DayTold { users, ..DAY };
+            Advice::of_users("api", "", &told).map(|it| it.to_string())
+        };
+        let sentence = "limit api denied something to about 9 of 20 users (45 %) in 6 hours; it may be \
+                        too tight";
+        assert_eq!(said(Some((20, 9))).as_deref(), Some(sentence));
+        assert_eq!(said(Some((20, 8))), None);
+        assert_eq!(said(Some((19, 19))), None);
+        assert_eq!(said(None), None);
+        // Two sketches may disagree by a little.
+        assert!(said(Some((100, 102))).is_some_and(|it| it.contains("100 of 100 users (100 %)")));
     }
 }

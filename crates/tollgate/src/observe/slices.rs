@@ -154,6 +154,16 @@ impl Slices {
         }
     }
 
+    /// How many counters there is room for in slices that have ended, and how much in the present one.
+    #[cfg(test)]
+    pub(super) fn room(&self) -> (usize, usize) {
+        let rows = self.rows.iter();
+        let kept = rows.flat_map(|row| row.ended.iter().map(|(_, slice)| slice).chain(&row.begun));
+        let kept = kept
+            .map(|slice| slice.busiest.counters.capacity() + slice.most_denied.counters.capacity());
+        (kept.sum(), self.present.busiest.room() + self.present.most_denied.room())
+    }
+
     /// The slices of a span, and how long that is so far.
     pub(super) fn tell(&self, span: Span) -> (Vec<Arc<Slice>>, Micros) {
         let row = &self.rows[span as usize];
@@ -162,5 +172,122 @@ impl Slices {
         let present = Arc::new(self.present.slice());
         let slices = ended.chain(begun).chain([present]).collect();
         (slices, self.now.since(row.since(self.now).max(self.started)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::summary::tests::{Zipf, check, number};
+    use super::*;
+    use crate::bounds::SUMMARY_KEYS;
+
+    /// A midnight, where slices of every length begin.
+    const START: Timestamp = Timestamp::from_micros(1_760_054_400_000_000);
+
+    fn after(secs: u64) -> Timestamp {
+        START.plus(Micros::from_secs(secs))
+    }
+
+    fn count(slices: &mut Slices, secs: u64, key: u64) {
+        slices.advance(after(secs));
+        let (key, text, now) = (number(key), key.to_string(), after(secs));
+        slices.present.requests += 1;
+        slices.present.busiest.count(key, 1, now, || text.as_str().into());
+        slices.present.most_denied.count(key, 1, now, || text.as_str().into());
+    }
+
+    fn told(slices: &mut Slices, secs: u64, span: Span) -> (Slice, Micros) {
+        slices.advance(after(secs));
+        let (parts, period) = slices.tell(span);
+        (Slice::merged(&parts), period)
+    }
+
+    #[test]
+    fn on_zipf_traffic_every_span_is_right_within_its_error() {
+        const KEYS: usize = 3_000;
+        let (mut zipf, mut slices) = (Zipf::new(KEYS as u32), Slices::new(START));
+        // Every second of 26 hours would be many: bursts of 40 in every other minute.
+        let seen: Vec<(u64, u64)> = (0..26 * 30)
+            .flat_map(|burst| (0..40).map(move |second| burst * 120 + second))
+            .map(|second| (second, (zipf.next() + second / 7_200) % KEYS as u64))
+            .collect();
+        for (second, key) in &seen {
+            count(&mut slices, *second, *key);
+        }
+        let end = seen[seen.len() - 1].0;
+        for (span, length, keeps) in
+            [(Span::Minute, 10, 6), (Span::Hour, 300, 12), (Span::Day, 3_600, 24)]
+        {
+            let since = (end / length + 1 - keeps) * length;
+            let mut exact = vec![0; KEYS];
+            for (_, key) in seen.iter().filter(|(second, _)| *second >= since) {
+                exact[*key as usize] += 1;
+            }
+            let (slice, period) = told(&mut slices, end, span);
+            check(&slice.busiest, &exact);
+            check(&slice.most_denied, &exact);
+            assert_eq!(slice.requests, exact.iter().sum::<u64>());
+            assert_eq!(period, Micros::from_secs(end - since), "{span:?}");
+        }
+    }
+
+    #[test]
+    fn each_span_forgets_what_is_older() {
+        let mut slices = Slices::new(START);
+        count(&mut slices, 0, 1);
+        for (secs, expected) in [
+            (0, [1, 1, 1]),
+            (59, [1, 1, 1]),
+            (60, [0, 1, 1]),
+            (3_599, [0, 1, 1]),
+            (3_600, [0, 0, 1]),
+            (86_399, [0, 0, 1]),
+            (86_400, [0, 0, 0]),
+        ] {
+            let spans = [Span::Minute, Span::Hour, Span::Day];
+            let told = spans.map(|span| told(&mut slices, secs, span).0.requests);
+            assert_eq!(told, expected, "after {secs} seconds");
+        }
+    }
+
+    #[test]
+    fn a_long_silence_ends_every_slice_at_once() {
+        let mut slices = Slices::new(START);
+        count(&mut slices, 5, 1);
+        count(&mut slices, 1_000_000, 2);
+        assert_eq!(told(&mut slices, 1_000_000, Span::Day).0.requests, 1);
+        let kept = |row: &Row| row.ended.len();
+        assert_eq!(slices.rows.iter().map(kept).sum::<usize>(), 0);
+    }
+
+    #[test]
+    fn a_clock_that_steps_back_counts_into_the_slice_where_it_was() {
+        let mut slices = Slices::new(START);
+        count(&mut slices, 3_600, 1);
+        count(&mut slices, 0, 2);
+        let (slice, period) = told(&mut slices, 10, Span::Minute);
+        assert_eq!((slice.requests, slice.busiest.counters.len()), (2, 2));
+        assert_eq!(period, Micros::from_secs(50));
+    }
+
+    #[test]
+    fn full_slices_take_no_more_room_whatever_comes() {
+        let mut slices = Slices::new(START);
+        let mut key = 0;
+        let mut fill = |slices: &mut Slices, secs: u64, keys: u64| {
+            for _ in 0..keys {
+                key += 1;
+                count(slices, secs, key);
+            }
+        };
+        // One in every five minutes, and all of the last one.
+        for slice in (0..24 * 360).filter(|slice| slice % 30 == 0 || *slice > 24 * 360 - 6) {
+            fill(&mut slices, slice * 10, SUMMARY_KEYS as u64 + 1);
+        }
+        let before = slices.room();
+        let most = 2 * SUMMARY_KEYS * (6 + 12 + 24 + 2);
+        assert!(before.0 <= most, "{} counters of {most}", before.0);
+        fill(&mut slices, 24 * 3_600 - 1, 20_000);
+        assert_eq!(slices.room(), before);
     }
 }

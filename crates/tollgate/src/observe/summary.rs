@@ -157,6 +157,14 @@ impl Counters {
         self.in_heap.clear();
     }
 
+    /// How many entries there is room for, in all its lists.
+    #[cfg(test)]
+    pub(super) fn room(&self) -> usize {
+        // What a map can take depends on what left it; it grows to at least twice as much.
+        assert!(self.places.capacity() < 4 * SUMMARY_KEYS, "it has grown");
+        self.counters.capacity() + self.heap.capacity() + self.in_heap.capacity()
+    }
+
     fn is_full(&self) -> bool {
         self.counters.len() == SUMMARY_KEYS
     }
@@ -260,4 +268,140 @@ pub(super) fn cut(text: &mut String) -> Arc<str> {
         text.push('…');
     }
     (&**text).into()
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    const START: Timestamp = Timestamp::from_micros(1_760_000_000_000_000);
+
+    /// Keys by their rank, the nth 1 ÷ n as often as the first: as traffic is.
+    pub(in crate::observe) struct Zipf {
+        sums: Vec<f64>,
+        random: u64,
+    }
+
+    impl Zipf {
+        pub(in crate::observe) fn new(keys: u32) -> Self {
+            let sums = (1..=keys).scan(0.0, |sum, rank| {
+                *sum += f64::from(rank).recip();
+                Some(*sum)
+            });
+            Self { sums: sums.collect(), random: 1 }
+        }
+
+        pub(in crate::observe) fn next(&mut self) -> u64 {
+            self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let share = (self.random >> 11) as f64 / (1_u64 << 53) as f64;
+            let wanted = share * self.sums.last().expect("some keys");
+            self.sums.partition_point(|sum| *sum < wanted) as u64
+        }
+    }
+
+    /// A number for a key as a store makes one: scattered over all numbers.
+    pub(in crate::observe) fn number(key: u64) -> u64 {
+        let mixed = (key ^ key >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ mixed >> 31
+    }
+
+    fn count(counters: &mut Counters, key: u64, weight: u64) {
+        counters.count(number(key), weight, START, || key.to_string().into());
+    }
+
+    /// Says that a summary is right of keys that came up so often: no figure too small, none too large by
+    /// more than is stated, and every key told that came up more often than that.
+    pub(in crate::observe) fn check(summary: &Summary, exact: &[u64]) {
+        let total: u64 = exact.iter().sum();
+        let most = total / SUMMARY_KEYS as u64;
+        assert_eq!(summary.total, total);
+        assert!(summary.floor <= most && summary.counters.len() <= SUMMARY_KEYS);
+        let key = |counter: &Counter| counter.text.parse::<usize>().expect("a number");
+        for counter in &summary.counters {
+            let exact = exact[key(counter)];
+            assert!((exact..=exact + most).contains(&counter.weight), "{exact}: {counter:?}");
+            assert!(counter.weight - counter.error <= exact, "{exact}: {counter:?}");
+            assert!(counter.error <= summary.floor, "{counter:?}");
+        }
+        for (key, times) in exact.iter().enumerate().filter(|(_, times)| **times > most) {
+            let told = summary.counters.iter().any(|counter| counter.key == number(key as u64));
+            assert!(told, "key {key} came up {times} times");
+        }
+    }
+
+    #[test]
+    fn on_zipf_traffic_no_count_is_too_small_and_none_too_large_by_more_than_stated() {
+        for weight in [1, 64] {
+            let (mut zipf, mut counters) = (Zipf::new(20_000), Counters::new());
+            let mut exact = vec![0; 20_000];
+            for _ in 0..100_000 {
+                let key = zipf.next();
+                exact[key as usize] += weight;
+                count(&mut counters, key, weight);
+            }
+            check(&counters.summary(), &exact);
+        }
+    }
+
+    #[test]
+    fn so_it_is_of_many_summaries_put_together_one_after_the_other_or_at_once() {
+        let (mut zipf, mut exact) = (Zipf::new(20_000), vec![0; 20_000]);
+        let mut parts = Vec::new();
+        let mut in_turn = Summary::default();
+        for part in 0..24_u64 {
+            let mut counters = Counters::new();
+            for turn in 0..4_000 {
+                // Traffic changes: who was busy is not for ever. And weights differ.
+                let (key, weight) = ((zipf.next() + part * 300) % 20_000, 1 + turn % 3);
+                exact[key as usize] += weight;
+                count(&mut counters, key, weight);
+            }
+            parts.push(counters.summary());
+            in_turn = Summary::merged([&in_turn, &parts[parts.len() - 1]].into_iter());
+            check(&in_turn, &exact);
+        }
+        check(&Summary::merged(parts.iter()), &exact);
+    }
+
+    #[test]
+    fn keys_that_all_come_up_alike_are_told_with_their_error() {
+        let (mut counters, mut exact) = (Counters::new(), vec![0; 5_000]);
+        for key in (0..5_000).chain(0..5_000) {
+            exact[key] += 1;
+            count(&mut counters, key as u64, 1);
+        }
+        let summary = counters.summary();
+        check(&summary, &exact);
+        check(&Summary::merged([&summary, &Summary::default()].into_iter()), &exact);
+    }
+
+    #[test]
+    fn what_else_is_known_of_a_key_is_added_up_and_it_was_first_seen_when_it_first_was() {
+        let summary = |at: u64, waited| {
+            let mut counters = Counters::new();
+            let now = START.plus(tollgate_core::Micros::from_secs(at));
+            let counter = counters.count(7, 2, now, || "api:a".into());
+            (counter.other, counter.early, counter.used) = (3, 4, 5);
+            counter.has_waited = waited;
+            counters.summary()
+        };
+        let parts = [summary(60, false), summary(0, true)];
+        let merged = Summary::merged(parts.iter());
+        let [counter] = &merged.counters[..] else { panic!("one key: {merged:?}") };
+        let Counter { weight, error, other, early, used, has_waited, first_seen, .. } = counter;
+        assert_eq!((*weight, *error, *other, *early, *used), (4, 0, 6, 8, 10));
+        assert_eq!((*has_waited, *first_seen), (true, START));
+    }
+
+    #[test]
+    fn texts_are_cut_where_a_letter_begins() {
+        let text = |text: &str| cut(&mut text.to_owned()).to_string();
+        let longest = "a".repeat(KEY_TEXT_BYTES_MAX);
+        assert_eq!(text(&longest), longest);
+        assert_eq!(text(&format!("{longest}b")), format!("{longest}…"));
+        let cut = text(&"ü".repeat(KEY_TEXT_BYTES_MAX));
+        assert_eq!(cut, format!("{}…", "ü".repeat(KEY_TEXT_BYTES_MAX / 2)));
+        assert_eq!(text(&format!("a{}", "ü".repeat(KEY_TEXT_BYTES_MAX))).len(), 255 + 3);
+    }
 }

@@ -10,6 +10,7 @@ mod identity;
 mod layer;
 mod limiter;
 mod metrics;
+mod observe;
 mod operator;
 #[cfg(feature = "redis")]
 mod redis;
