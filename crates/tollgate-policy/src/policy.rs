@@ -163,6 +163,11 @@ impl Policy {
         self.tenants.as_ref().map_or(0, |lookup| lookup.table.len())
     }
 
+    /// Every tenant of the tenants file, each once, in its order.
+    pub fn tenants(&self) -> impl Iterator<Item = &str> {
+        self.tenants.iter().flat_map(|lookup| lookup.table.tenants())
+    }
+
     /// What applies to a request.
     ///
     /// Nothing is allocated unless more than eight limits apply, a limit counts by more than four

@@ -74,6 +74,11 @@ impl TenantTable {
         self.sets[number as usize]
     }
 
+    /// Every tenant, in the order of the file.
+    pub(crate) fn tenants(&self) -> impl Iterator<Item = &str> {
+        (0..self.tenants.len()).map(|number| self.tenants.get(number))
+    }
+
     /// Every tier that some key has, in the order of the file.
     pub(crate) fn tiers(&self) -> impl Iterator<Item = &str> {
         (0..self.tiers.len()).map(|number| self.tiers.get(number))

@@ -18,6 +18,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tollgate::redis::Health;
 use tollgate::{Mistake, Mistakes, Policy, Rule, Source};
 
+use crate::audit::Action;
 use crate::connection::Visitor;
 use crate::gate::Gate;
 use crate::http1::{self, Answer};
@@ -53,13 +54,16 @@ async fn answer(request: Request<Incoming>, visitor: Arc<Visitor>) -> Answer {
         }
     }
     if let Some(refusal) = refused(&request, &visitor) {
-        return refusal;
+        return noted(&visitor, &Action::Access, refusal);
     }
     match (request.method(), request.uri().path()) {
-        (&Method::POST, "/v1/reload") => match gate.reload().await {
-            Ok(()) => http1::json(StatusCode::OK, json!({"reloaded": true}).to_string()),
-            Err(mistakes) => http1::problem(StatusCode::UNPROCESSABLE_ENTITY, &mistakes),
-        },
+        (&Method::POST, "/v1/reload") => {
+            let answer = match gate.reload().await {
+                Ok(()) => http1::json(StatusCode::OK, json!({"reloaded": true}).to_string()),
+                Err(mistakes) => http1::problem(StatusCode::UNPROCESSABLE_ENTITY, &mistakes),
+            };
+            noted(&visitor, &Action::Reload, answer)
+        }
         (_, "/v1/reload") => http1::wrong_method("POST"),
         (_, "/v1/policy") if is_get => http1::json(StatusCode::OK, policy(&visitor)),
         (_, "/v1/live") if is_get => {
@@ -79,9 +83,16 @@ async fn answer(request: Request<Incoming>, visitor: Arc<Visitor>) -> Answer {
             .await
         }
         (_, "/v1/explain" | "/v1/play") => http1::wrong_method("POST"),
-        (_, path) if keys::is_asked(path) => Box::pin(keys::answer(request, gate)).await,
+        (_, path) if keys::is_asked(path) => Box::pin(keys::answer(request, &visitor)).await,
         (_, path) => http1::problem(StatusCode::NOT_FOUND, &format!("the admin API has no {path}")),
     }
+}
+
+/// Writes down what somebody did, and what it was answered with.
+fn noted(visitor: &Visitor, action: &Action<'_>, answer: Answer) -> Answer {
+    let gate = &visitor.gate;
+    gate.audit.acted(&gate.limiter, action, visitor.peer, answer.status().as_u16());
+    answer
 }
 
 /// The answer to a request that may only ask for our health; none if it may do more.

@@ -11,6 +11,7 @@ use tollgate::http::TollgateLayer;
 use tollgate::redis::RedisStore;
 use tollgate::{Limiter, MemoryStore, Slots, Timestamp};
 
+use crate::audit::Audit;
 use crate::door::Door;
 use crate::gateway::{Arrivals, Targets};
 use crate::history;
@@ -49,6 +50,7 @@ pub(crate) struct Gate {
     pub(crate) history: history::Kept,
     pub(crate) traces: Traces,
     pub(crate) exports: Exports,
+    pub(crate) audit: Arc<Audit>,
     reloads: mpsc::Sender<reload::Request>,
     /// Spreads waits: no two clients are told the same one.
     spread: RandomState,
@@ -57,8 +59,10 @@ pub(crate) struct Gate {
 
 impl Gate {
     /// A gate, and where requests to load its policy anew come out.
-    pub(crate) fn new(limiter: Limiter) -> (Self, mpsc::Receiver<reload::Request>) {
+    pub(crate) fn new(mut limiter: Limiter) -> (Self, mpsc::Receiver<reload::Request>) {
         let (reloads, requests) = mpsc::channel(1);
+        let audit: Arc<Audit> = Arc::default();
+        limiter.set_denial_sink(Arc::clone(&audit) as _);
         let limiter = Arc::new(limiter);
         let slots = Arc::new(Slots::new(Arc::clone(&limiter)));
         let max_held = limiter.with_policy(|policy| policy.settings().gateway.max_held);
@@ -83,6 +87,7 @@ impl Gate {
             websockets: Open::default(),
             traces: Traces::default(),
             exports: Exports::default(),
+            audit,
             reloads,
             spread: RandomState::new(),
             numbers: AtomicU64::new(0),

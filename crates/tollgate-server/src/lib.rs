@@ -17,6 +17,7 @@
 
 mod admin;
 mod attributes;
+mod audit;
 mod bounds;
 mod connection;
 mod door;

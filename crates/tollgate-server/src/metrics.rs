@@ -11,9 +11,10 @@ mod text;
 use std::collections::BTreeMap;
 
 use tollgate::Layer;
-use tollgate::metrics::{LimitCount, Metrics};
+use tollgate::metrics::{LimitCount, Metrics, TenantCount};
 use tollgate::redis::{Health, RedisStore};
 
+use crate::audit;
 use crate::gate::Gate;
 use sheet::Kind::{Counter, Gauge, Histogram};
 use sheet::Sheet;
@@ -84,6 +85,11 @@ fn decisions(sheet: &mut Sheet<'_>, metrics: &Metrics) {
     for LimitCount { limit, tier, used, .. } in &metrics.limits {
         headroom.histogram(&[("limit", limit), ("tier", tier)], used);
     }
+    let help = "The same by tenant of the tenants file, of limits that count by tenant.";
+    let mut headroom = sheet.family("tollgate_tenant_headroom_ratio", Histogram, help);
+    for TenantCount { limit, tenant, used } in &metrics.tenants {
+        headroom.histogram(&[("limit", limit), ("tenant", tenant)], used);
+    }
     let help = "How long a decision takes, with the store's answer; about 1 in 64 is timed.";
     sheet
         .family("tollgate_check_duration_seconds", Histogram, help)
@@ -92,9 +98,7 @@ fn decisions(sheet: &mut Sheet<'_>, metrics: &Metrics) {
 
 fn storm(sheet: &mut Sheet<'_>, gate: &Gate) {
     let help = "Whether most of those denied in the last minute did not wait as told.";
-    sheet
-        .family("tollgate_retry_storm", Gauge, help)
-        .sample(&[], gate.limiter.storm().is_storm);
+    sheet.family("tollgate_retry_storm", Gauge, help).sample(&[], gate.limiter.storm().is_storm);
 }
 
 /// Of all tiers of a limit together: whoever does not wait does so in any of them.
@@ -189,6 +193,16 @@ fn server(sheet: &mut Sheet<'_>, gate: &Gate) {
     sheet
         .family("tollgate_reservations", Gauge, "Reservations, open or settled not long ago.")
         .sample(&[], gate.reservations.count());
+    let written = gate.audit.counts();
+    let help = "Lines of the audit log that were written, by what they are about.";
+    let mut lines = sheet.family("tollgate_audit_lines_total", Counter, help);
+    for kind in audit::Kind::ALL {
+        lines.sample(&[("kind", kind.name())], written.lines_of(kind));
+    }
+    let help = "Lines of the audit log beyond its rate, or that could not be written.";
+    sheet
+        .family("tollgate_audit_dropped_total", Counter, help)
+        .sample(&[], written.dropped_lines());
 }
 
 fn gateway(sheet: &mut Sheet<'_>, gate: &Gate) {

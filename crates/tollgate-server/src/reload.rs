@@ -126,6 +126,13 @@ fn reload(
         }
         _ => None,
     };
+    let audit = match (source, &loaded) {
+        (Source::File(path), Some(Ok(Loaded { policy, .. }))) => {
+            let audit = gate.audit.prepare(policy.settings().observe.audit.as_ref(), path);
+            audit.map_err(|sentence| wrong.push(sentence)).ok()
+        }
+        _ => None,
+    };
     if !wrong.is_empty() {
         return Err(wrong.join("\n"));
     }
@@ -137,6 +144,7 @@ fn reload(
             gate.upstream_tls.store(Some(upstream_tls));
         }
         gate.limiter.replace_all(policy, descriptors).map_err(|error| error.to_string())?;
+        audit.into_iter().for_each(|audit| gate.audit.put_in_force(audit));
     }
     for (entrance, lock) in entrances.iter().zip(locks.into_iter().flatten()) {
         entrance.change_lock(lock);

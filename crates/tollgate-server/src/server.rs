@@ -91,6 +91,7 @@ impl Server {
         }
         let upstream_tls = tls::for_upstreams(policy.settings(), &path).map_err(StartError)?;
         let (store, keeper) = store(&policy, &path)?;
+        let audit = policy.settings().observe.audit.clone();
         let settings = policy.settings().descriptors.clone().unwrap_or_default();
         let too_many = |error: tollgate::TooManyLimits| StartError::new(&error);
         let limiter = Limiter::new(policy, store).map_err(too_many)?;
@@ -98,6 +99,8 @@ impl Server {
         let (gate, requests) = Gate::new(limiter);
         gate.upstream_tls.store(upstream_tls);
         gate.open.get_or_init(|| open.iter().map(|open| open.entrance.door).collect());
+        let audit = gate.audit.prepare(audit.as_ref(), &path).map_err(StartError)?;
+        gate.audit.put_in_force(audit);
         let gate = Arc::new(gate);
         let entrances = open.iter().map(|open| Arc::clone(&open.entrance)).collect();
         let reloader = Reloader::new(source, read, entrances, requests, Arc::clone(&gate));
@@ -133,6 +136,7 @@ impl Server {
         runtime.shutdown_background();
         ending.wait();
         gate.limiter.store().close().wait();
+        gate.audit.close();
         drop(keeper);
         tracing::info!("stopped");
         Ok(())

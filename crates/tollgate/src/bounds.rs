@@ -71,5 +71,9 @@ pub const ADVICE_MAX: usize = 10;
 /// thousand of those are enough; limits beyond it are counted together.
 pub const METRICS_SERIES_MAX: usize = 4_096;
 
+/// Limits and tenants whose headroom is told apart. Each is ten lines to whoever collects metrics; the
+/// others are counted together.
+pub const METRICS_TENANTS_MAX: usize = 1_000;
+
 /// Shards of each counter. A shard is one line of the cache; threads beyond so many share them.
 pub(crate) const METRICS_SHARDS_MAX: usize = 32;

@@ -34,6 +34,7 @@
 //! pointer swap, and what keys have consumed stays consumed.
 
 pub mod bounds;
+mod denial;
 pub mod envoy;
 pub mod explain;
 pub mod http;
@@ -49,6 +50,7 @@ pub mod redis;
 mod slots;
 mod verdict;
 
+pub use denial::{Denial, DenialSink};
 pub use limiter::{Keys, Lease, Limiter, LimiterError, Pinned};
 pub use metrics::Metrics;
 pub use operator::Look;
@@ -56,14 +58,14 @@ pub use overrides::{KeyRefused, Override};
 #[cfg(feature = "tower")]
 pub use slots::{Slot, Slots};
 pub use tollgate_core::{
-    Algorithm, Cost, Decision, Key, KeyBuf, KeyError, Limit, Micros, Outcome, Quota, Timestamp,
-    Value,
+    Algorithm, Cost, Counter, Decision, Key, KeyBuf, KeyError, Limit, Micros, Outcome, Quota,
+    Timestamp, Value, Word,
 };
 pub use tollgate_policy::{
-    Change, Cidr, ClientIp, EncodedSlash, End, ForwardedIn, Gateway, HeaderGeneration, Layer,
-    Likeness, Listen, Listener, Missing, Mistake, Mistakes, Mode, OnDenied, OnExhausted,
-    OnStoreFailure, Otlp, Paths, Policy, Request, Route, Rule, Scheme, Settings, Settle, Source,
-    Store as StoreSettings, Target, Warning,
+    Audit as AuditSettings, Change, Cidr, ClientIp, EncodedSlash, End, ForwardedIn, Gateway,
+    HeaderGeneration, Layer, Likeness, Listen, Listener, Missing, Mistake, Mistakes, Mode,
+    OnDenied, OnExhausted, OnStoreFailure, Otlp, Paths, Policy, Request, Route, Rule, Scheme,
+    Settings, Settle, ShownKeys, Source, Store as StoreSettings, Target, Warning,
 };
 pub use tollgate_store::{
     Answers, Asked, Charge, Clock, Enrolled, MemoryStore, Store, Taken, TooManyLimits,

@@ -3,21 +3,23 @@
 use std::collections::BTreeMap;
 use std::error;
 use std::fmt;
+use std::iter;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::{ArcSwap, Guard};
 use smallvec::SmallVec;
-use tollgate_core::{Cost, Key, Limit, Logged, Micros, Quota, Shown, Timestamp, Value};
+use tollgate_core::{Cost, Decision, Key, Limit, Logged, Micros, Quota, Shown, Timestamp, Value};
 use tollgate_policy::{Admission, Charges, Mistakes, Mode, OnStoreFailure, Policy, Request};
 use tollgate_policy::{Rule, Scratch, ShownKeys, Store as StoreSettings, SyncMode};
 use tollgate_store::bounds::MAX_BYTES_DEFAULT;
 use tollgate_store::{Answers, Asked, Charge, Claim, Clock, Enrolled, MemoryStore, OnFailure};
 use tollgate_store::{Store, Taken, TooManyLimits, Unreservable};
 
+use crate::denial::{DenialSink, Record};
 use crate::envoy::Engine;
 use crate::http::fields::Spelled;
-use crate::metrics::{Counted, Counting, Table, Turn};
-use crate::observe::{Observer, Said};
+use crate::metrics::{Counted, Counting, Live, Table, Turn};
+use crate::observe::{self, Looked, Observer, Said};
 use crate::overrides::{Override, Overrides};
 use crate::verdict::{Entry, Ruling, Verdict};
 
@@ -30,6 +32,7 @@ pub struct Limiter {
     pub(crate) observer: Arc<Observer>,
     pub(crate) counted: Arc<Counted>,
     envoy: Engine,
+    record: Record,
 }
 
 /// A policy and what single keys are allowed instead, with their limits enrolled.
@@ -61,6 +64,7 @@ impl Limiter {
             observer,
             counted,
             envoy: Engine::default(),
+            record: Record::default(),
         })
     }
 
@@ -81,6 +85,11 @@ impl Limiter {
             .map_or(MAX_BYTES_DEFAULT, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
         let store = MemoryStore::with_max_bytes(Clock::system(), max_bytes)?;
         Ok(Self::new(policy, store)?)
+    }
+
+    /// Has requests that are refused told to `sink`.
+    pub fn set_denial_sink(&mut self, sink: Arc<dyn DenialSink>) {
+        self.record = Record::kept_by(sink);
     }
 
     /// Decides one request, and waits for the answer if the states are not in memory. Whatever goes
@@ -138,16 +147,25 @@ impl Limiter {
                 let ruling = match self.store.memory() {
                     Some(store) => settle(store, &policy, charges, counting.turn, &mut taken),
                     None => {
-                        elsewhere = Elsewhere::ask(self, &policy, charges);
+                        elsewhere = Elsewhere::ask(self, &policy, charges, counting.turn);
                         Ruling::Allowed
                     }
                 };
                 if elsewhere.is_none() && counting.is_of_interest(ruling) {
                     self.observe(counting, ruling, &policy, charges, &taken);
                 }
+                if ruling == Ruling::Uncounted {
+                    let said = said(&policy, charges, &taken);
+                    let write = self.write(&policy, charges);
+                    self.record.tell(self.store.clock(), ruling, &said, write);
+                }
                 ruling
             }
-            other => ruled_out(other),
+            other => {
+                let ruling = ruled_out(other);
+                self.record.tell(self.store.clock(), ruling, &iter::empty(), |_, _| {});
+                ruling
+            }
         };
         match elsewhere {
             None => {
@@ -202,16 +220,25 @@ impl Limiter {
     ) {
         let decided_at = entries.first().and_then(|entry| entry.taken.counted_at());
         let Some(looked) = counting.looked(self.store.clock(), ruling, decided_at) else { return };
-        let said = charges.iter().zip(entries).enumerate().map(|(place, (charge, entry))| Said {
-            place,
-            series: policy.series.of(charge.rule_index, charge.tier),
-            mode: charge.rule.mode(),
-            taken: &entry.taken,
-        });
-        let write = |place: usize, text: &mut String| {
-            policy.write_shown_key(&self.store, &key(&charges[place]), text);
-        };
+        let said = said(policy, charges, entries);
+        let write = self.write(policy, charges);
+        self.record.tell_of(looked.now, looked.denials, ruling, &said, &write);
         self.observer.look(looked, said, write);
+        if looked.requests > 0 {
+            for (charge, entry) in charges.iter().zip(entries) {
+                let tenant = policy.series.of_tenant(charge);
+                tenant.iter().for_each(|used| look(used, looked, &entry.taken));
+            }
+        }
+    }
+
+    /// Writes the key of the charge in some place as operators are shown it.
+    fn write<'c>(
+        &'c self,
+        policy: &'c InForce,
+        charges: &'c Charges<'_, '_>,
+    ) -> impl Fn(usize, &mut String) + 'c {
+        |place, text| policy.write_shown_key(&self.store, &key(&charges[place]), text)
     }
 
     /// Writes a key as operators are shown it.
@@ -365,6 +392,27 @@ fn count(policy: &InForce, charge: &tollgate_policy::Charge<'_, '_>, turn: Turn,
     policy.series.of(charge.rule_index, charge.tier).count(turn, charge.rule.mode(), taken);
 }
 
+/// Counts the share of a limit that is in use after a decision that is looked at.
+fn look(used: &Live, looked: Looked, taken: &Taken) {
+    if let Some(decision) = taken.decision().filter(Decision::is_allowed) {
+        used.add(observe::used(&decision).into(), looked.requests);
+    }
+}
+
+/// What each limit said to what it was charged.
+fn said<'c>(
+    policy: &'c InForce,
+    charges: &'c Charges<'_, '_>,
+    entries: &'c [Entry],
+) -> impl Iterator<Item = Said<'c>> + Clone {
+    charges.iter().zip(entries).enumerate().map(|(place, (charge, entry))| Said {
+        place,
+        series: policy.series.of(charge.rule_index, charge.tier),
+        mode: charge.rule.mode(),
+        taken: &entry.taken,
+    })
+}
+
 /// What is asked of a store that is not in memory.
 struct Elsewhere {
     asked: Asked<Answers>,
@@ -374,6 +422,7 @@ struct Elsewhere {
     observer: Arc<Observer>,
     counted: Arc<Counted>,
     clock: Clock,
+    record: Record,
 }
 
 /// What is kept of a charge until its answer is there.
@@ -381,11 +430,18 @@ struct Charged {
     rule: u32,
     limit: u32,
     tier: u32,
+    /// Where it is counted by its tenant, if it is.
+    tenant: Option<Arc<Live>>,
 }
 
 impl Elsewhere {
     /// Nobody is asked if no limit applies.
-    fn ask(limiter: &Limiter, policy: &InForce, charges: &Charges<'_, '_>) -> Option<Self> {
+    fn ask(
+        limiter: &Limiter,
+        policy: &InForce,
+        charges: &Charges<'_, '_>,
+        turn: Turn,
+    ) -> Option<Self> {
         let store = &limiter.store;
         let ask = |charge| asked(policy, charge);
         let asked: SmallVec<[Charge<'_>; INLINE]> = charges.iter().map(ask).collect();
@@ -393,6 +449,7 @@ impl Elsewhere {
             rule: charge.rule_index as u32,
             limit: charge.limit as u32,
             tier: charge.tier,
+            tenant: (turn.weight() > 0).then(|| policy.series.of_tenant(charge)).flatten(),
         });
         let charged = charged.collect();
         let mut keys = Keys::default();
@@ -406,33 +463,42 @@ impl Elsewhere {
             observer: Arc::clone(&limiter.observer),
             counted: Arc::clone(&limiter.counted),
             clock: store.clock().clone(),
+            record: limiter.record.clone(),
         })
     }
 
     fn verdict(self, policy: Guard<Arc<InForce>>, counting: Counting) -> Asked<Verdict> {
-        let Self { asked, charged, keys, observer, counted, clock } = self;
+        let Self { asked, charged, keys, observer, counted, clock, record } = self;
         // A guard that is kept for long makes others slower.
         let policy = Guard::into_inner(policy);
         asked.map(move |answers| {
             let (mut ruling, mut taken) = (Ruling::Allowed, SmallVec::new());
-            for (&Charged { rule, limit, tier }, said) in charged.iter().zip(answers.taken()) {
+            for (&Charged { rule, limit, tier, .. }, said) in charged.iter().zip(answers.taken()) {
                 let charged = &policy.policy.rules()[rule as usize];
                 policy.series.of(rule as usize, tier).count(counting.turn, charged.mode(), said);
                 ruling = ruled(ruling, charged, said);
                 taken.push(Entry { rule, limit, taken: *said });
             }
             counting.end(&counted, &clock, ruling);
+            let told = charged.iter().zip(answers.taken()).enumerate();
+            let said = told.map(|(place, (charged, taken))| Said {
+                place,
+                series: policy.series.of(charged.rule as usize, charged.tier),
+                mode: policy.policy.rules()[charged.rule as usize].mode(),
+                taken,
+            });
+            let write = |place: usize, text: &mut String| text.push_str(keys.at(place));
+            if ruling == Ruling::Uncounted {
+                record.tell(&clock, ruling, &said, write);
+            }
             if counting.is_of_interest(ruling)
                 && let Some(looked) = counting.looked(&clock, ruling, None)
             {
-                let taken = charged.iter().zip(answers.taken()).enumerate();
-                let said = taken.map(|(place, (charged, taken))| Said {
-                    place,
-                    series: policy.series.of(charged.rule as usize, charged.tier),
-                    mode: policy.policy.rules()[charged.rule as usize].mode(),
-                    taken,
-                });
-                observer.look(looked, said, |place, text| text.push_str(keys.at(place)));
+                record.tell_of(looked.now, looked.denials, ruling, &said, write);
+                observer.look(looked, said, write);
+                for (charged, taken) in charged.iter().zip(answers.taken()) {
+                    charged.tenant.iter().for_each(|used| look(used, looked, taken));
+                }
             }
             let origin = answers.origin().cloned();
             Verdict { ruling, taken, origin, policy: Guard::from_inner(policy) }

@@ -10,6 +10,7 @@
 
 mod histogram;
 mod series;
+mod tenants;
 mod turn;
 
 use std::sync::Arc;
@@ -28,6 +29,7 @@ use crate::verdict::Ruling;
 pub use histogram::Histogram;
 pub(crate) use histogram::Live;
 pub(crate) use series::{Series, Table};
+pub use tenants::TenantCount;
 pub(crate) use turn::Turn;
 
 /// What a limiter has counted, as [`Limiter::metrics`] tells it.
@@ -40,6 +42,9 @@ pub struct Metrics {
     /// What each limit said, by tier, in the order of the policy; then, by domain, what the limits of
     /// descriptors said; at last those that callers bring along, and those that are not told apart.
     pub limits: Vec<LimitCount>,
+    /// How much of limits that count by tenant each tenant uses, if the policy wants it told: of the
+    /// first that come, and at last of those that are not told apart.
+    pub tenants: Vec<TenantCount>,
     /// How long it took to decide, with the answer of the store; those that were timed count for all.
     pub check_duration: Histogram,
 }
@@ -273,6 +278,7 @@ impl Limiter {
         Metrics {
             requests: self.counted.requests(),
             limits,
+            tenants: in_force.series.tell_tenants(&in_force.policy),
             check_duration: self.counted.check_duration.tell(),
         }
     }

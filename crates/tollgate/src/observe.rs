@@ -289,7 +289,7 @@ impl Counter {
 }
 
 /// The share of a limit that is in use after a decision, in millionths.
-fn used(decision: &Decision) -> u32 {
+pub(crate) fn used(decision: &Decision) -> u32 {
     if !decision.is_allowed() || decision.limit == 0 {
         return 1_000_000;
     }

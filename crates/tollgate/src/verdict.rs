@@ -242,7 +242,7 @@ impl<'v> Answer<'v> {
     }
 }
 
-fn wait_of(outcome: Outcome) -> Option<Micros> {
+pub(crate) fn wait_of(outcome: Outcome) -> Option<Micros> {
     match outcome {
         Outcome::Denied { retry_after } => retry_after,
         Outcome::Allowed { .. } | Outcome::TooCostly => None,

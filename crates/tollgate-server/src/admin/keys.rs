@@ -12,7 +12,9 @@ use tollgate::{Change, KeyBuf, KeyError, KeyRefused, Limiter, Micros, Override};
 
 use super::live::millis;
 use super::query::{Query, not};
-use super::sentences;
+use super::{noted, sentences};
+use crate::audit::Action;
+use crate::connection::Visitor;
 use crate::gate::Gate;
 use crate::http1::{self, Answer};
 use crate::overrides::{self, NotPut, NotShared};
@@ -34,11 +36,12 @@ pub(super) fn is_asked(path: &str) -> bool {
     within("/v1/keys") || within("/v1/overrides")
 }
 
-pub(super) async fn answer(request: Request<Incoming>, gate: &Gate) -> Answer {
+pub(super) async fn answer(request: Request<Incoming>, visitor: &Visitor) -> Answer {
     let subject = match Subject::of(request.uri().path()) {
         Ok(subject) => subject,
         Err(error) => return no_key(&error),
     };
+    let gate = &visitor.gate;
     let limiter = &gate.limiter;
     match (subject, request.method()) {
         (Subject::Keys, &Method::GET | &Method::HEAD) => {
@@ -46,15 +49,24 @@ pub(super) async fn answer(request: Request<Incoming>, gate: &Gate) -> Answer {
         }
         (Subject::Keys, _) => http1::wrong_method("GET, HEAD"),
         (Subject::Key(key), &Method::GET | &Method::HEAD) => look(&key, limiter).await,
-        (Subject::Key(key), &Method::DELETE) => reset(&key, limiter).await,
+        (Subject::Key(key), &Method::DELETE) => {
+            let answer = reset(&key, limiter).await;
+            noted(visitor, &Action::Reset(&key), answer)
+        }
         (Subject::Key(_), _) => http1::wrong_method("GET, HEAD, DELETE"),
         (Subject::Overrides, &Method::GET | &Method::HEAD) => list_overrides(limiter),
         (Subject::Overrides, _) => http1::wrong_method("GET, HEAD"),
         (Subject::OverrideOf(key), &Method::PUT) => match http1::body(request, gate).await {
-            Ok(body) => put(key, &body, gate).await,
+            Ok(body) => {
+                let answer = put(key.clone(), &body, gate).await;
+                noted(visitor, &Action::Override(&key), answer)
+            }
             Err(refusal) => refusal,
         },
-        (Subject::OverrideOf(key), &Method::DELETE) => remove(&key, gate).await,
+        (Subject::OverrideOf(key), &Method::DELETE) => {
+            let answer = remove(&key, gate).await;
+            noted(visitor, &Action::RemoveOverride(&key), answer)
+        }
         (Subject::OverrideOf(_), _) => http1::wrong_method("PUT, DELETE"),
     }
 }

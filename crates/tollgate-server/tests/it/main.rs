@@ -1,6 +1,7 @@
 //! The doors, asked from outside.
 
 mod admin;
+mod audit;
 mod forward_auth;
 mod gateway;
 mod grpc;

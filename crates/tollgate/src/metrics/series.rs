@@ -9,9 +9,10 @@ use std::iter;
 use std::sync::Arc;
 
 use tollgate_core::{Decision, Timestamp};
-use tollgate_policy::{Mode, Policy, Rule};
+use tollgate_policy::{Charge, Mode, Policy, Rule};
 use tollgate_store::Taken;
 
+use super::tenants::{TenantCount, Tenants};
 use super::{Counted, LimitCount, Line, Live, OTHER_TIERS, Turn, lines, sum};
 use crate::bounds::{METRICS_SERIES_MAX, USERS_SERIES_MAX};
 use crate::observe::Day;
@@ -43,6 +44,7 @@ pub(crate) struct Table {
     series: Box<[Series]>,
     /// By rule, where its tiers begin; the first is for those that it does not name.
     firsts: Box<[u32]>,
+    tenants: Option<Tenants>,
 }
 
 impl Series {
@@ -138,7 +140,18 @@ impl Table {
             first += 1 + rule.tiers().len() as u32;
             this
         });
-        Self { firsts: firsts.collect(), series: series.collect() }
+        let known = before.and_then(|(policy, table)| Some((policy, table.tenants.as_ref()?)));
+        let tenants = Tenants::new(policy, known);
+        Self { firsts: firsts.collect(), series: series.collect(), tenants }
+    }
+
+    /// Where a charge that is looked at is counted by its tenant, if it is.
+    pub(crate) fn of_tenant(&self, charge: &Charge<'_, '_>) -> Option<Arc<Live>> {
+        self.tenants.as_ref()?.of(charge)
+    }
+
+    pub(super) fn tell_tenants(&self, policy: &Policy) -> Vec<TenantCount> {
+        self.tenants.as_ref().map_or_else(Vec::new, |tenants| tenants.tell(policy))
     }
 
     /// Where a charge under one of the policy's rules is counted.

@@ -15,6 +15,7 @@ mod operator;
 #[cfg(feature = "redis")]
 mod redis;
 mod settle;
+mod tenants;
 
 use std::sync::Arc;
 

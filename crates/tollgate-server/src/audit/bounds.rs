@@ -1,0 +1,25 @@
+//! How much is written down, and how much waits for it.
+
+use std::time::Duration;
+
+use tollgate::Quota;
+
+/// Lines of the audit log that wait to be written: of denials, and beyond them of operators' actions.
+/// With their length some 10 MiB at most, and a few hundred KiB as a rule.
+pub(super) const DENIALS_QUEUED: usize = 1_024;
+pub(super) const ACTIONS_QUEUED: usize = 256;
+
+/// Limits that one line lists, and bytes of a key in it: more of either is for nobody to read.
+pub(super) const LIMITS_MAX: usize = 8;
+pub(super) const KEY_BYTES_MAX: usize = 1_024;
+
+/// Lines of what operators do, and of strangers who are turned away at their door. Operators' scripts
+/// are quick, and who guesses tokens must neither fill the disk nor hide what operators do.
+pub(super) const ACTIONS_RATE: Quota = Quota::per_second(200);
+pub(super) const STRANGERS_RATE: Quota = Quota::per_second(10);
+
+/// Bytes of lines that are written at once, and a line more.
+pub(super) const WRITE_BYTES: usize = 64 * 1024;
+
+/// How long the last lines may take to be written when we stop.
+pub(super) const CLOSE_MAX: Duration = Duration::from_secs(1);
