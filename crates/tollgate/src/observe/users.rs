@@ -51,7 +51,7 @@ impl Users {
             });
         let (mut sum, mut empty) = (0.0, 0_u32);
         for rank in ranks {
-            sum += (-f64::from(rank)).exp2();
+            sum += f64::from_bits((1_023 - u64::from(rank)) << 52); // 2 to the power of −rank
             empty += u32::from(rank == 0);
         }
         let registers = USERS_REGISTERS as f64;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use tollgate::envoy::{Call, Charging, Descriptor, DescriptorSettings, Descriptors};
+use tollgate::observe::Span;
 use tollgate::redis::{RedisSettings, RedisStore, Servers};
 use tollgate::{Asked, Clock, Cost, Limiter, MemoryStore, Micros, Request, Ruling, Store};
 use tollgate_harness::{Flavour, Server, eventually};
@@ -135,4 +136,47 @@ descriptors:
         }
         twins.clock.advance(Micros::from_secs(3_600));
     }
+}
+
+#[test]
+fn who_is_denied_and_does_not_wait_is_told_of_redis_as_of_memory() {
+    let server = Server::start(Flavour::Redis);
+    let twins = Twins::new(&server, "limits: [{name: api, per: [user], rate: 1/minute}]");
+    let files = "{domain: shop, descriptors: [{key: user, \
+                 rate_limit: {unit: hour, requests_per_unit: 1}}]}";
+    let told = |limiter: &Limiter| {
+        let told = limiter.most_denied(Span::Hour);
+        let keys = told.keys.into_iter().map(|it| (it.key, it.denied, it.early, it.first_seen));
+        (keys.collect::<Vec<_>>(), told.denied, limiter.storm().early)
+    };
+    for user in [b"a", b"b", b"a", b"a", b"b", b"a"] {
+        twins.clock.advance(Micros::from_secs(1));
+        for limiter in [&twins.memory, &twins.redis] {
+            limiter.check(&Request::new(&[("user", user)]));
+        }
+    }
+    for charging in [Charging::Every, Charging::AllOrNothing] {
+        let mut settings = DescriptorSettings::default();
+        settings.charging = charging;
+        twins.load(files, &settings);
+        for _ in 0..3 {
+            twins.clock.advance(Micros::from_secs(1));
+            let entries = [Descriptor { entries: &[("user", "carl")], ..Descriptor::default() }];
+            let call = Call { domain: "shop", descriptors: &entries, hits: 1 };
+            for limiter in [&twins.memory, &twins.redis] {
+                limiter.rate_limit(&call).expect("a call").wait();
+            }
+        }
+    }
+    assert_eq!(told(&twins.redis), told(&twins.memory));
+    let (keys, denied, early) = told(&twins.redis);
+    let keys: Vec<_> =
+        keys.iter().map(|(key, denied, early, _)| (&**key, *denied, *early)).collect();
+    let carl = "envoy%3A1:shop:user:carl";
+    assert_eq!(keys, [(carl, 5, 4), ("api:a", 3, 2), ("api:b", 1, 0)]);
+    assert_eq!((denied, early), (9, 6));
+    let last =
+        |limiter: &Limiter| limiter.recent(&"api:a".parse().expect("a key")).first().copied();
+    assert_eq!(last(&twins.redis), last(&twins.memory));
+    assert!(last(&twins.redis).is_some_and(|last| !last.is_allowed));
 }
