@@ -4,24 +4,27 @@
 //! to think about, how the server is, and what may be pressed. Every text of others is
 //! [narrow](figures::narrow), so that one letter is one cell. Colours say nothing that words do not.
 
+mod tables;
+
 use ratatui::Frame;
 use ratatui::buffer::{Buffer, Cell};
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
-use ratatui::text::{Line, Span};
+use ratatui::text::Line;
 use ratatui::widgets::{Paragraph, RenderDirection, Sparkline};
 
-use super::figures::{self, count, cut, narrow, rate};
-use super::model::{Focus, List, Mode, Model};
-use super::told::{Key, Limit, Live, Second};
+use super::figures::{self, count, cut, narrow};
+use super::model::{Mode, Model};
+use super::told::{Live, Second};
 use crate::bounds::TOP_ONCE_ROWS_MAX;
 use crate::output::{Palette, Tone};
+use tables::{BEFORE_KEY, key_name, key_table, keys_wanted, limit_table, limits_wanted};
 
 /// Lines of the charts of allowed, denied and latency, below a line each that says what they show.
-const CHARTS_LOW: [u16; 3] = [2, 1, 1];
-const CHARTS_HIGH: [u16; 3] = [5, 3, 2];
-/// From how many lines on charts are high.
-const HIGH: u16 = 40;
+const CHARTS: [u16; 3] = [2, 1, 1];
+/// The same on a page of few lines, and of many.
+const CHARTS_SMALL: [u16; 3] = [1, 1, 0];
+const CHARTS_LARGE: [u16; 3] = [5, 3, 2];
 
 /// Lines of advice, at most.
 const ADVICE_MAX: usize = 6;
@@ -29,11 +32,7 @@ const ADVICE_MAX: usize = 6;
 /// Columns of a page that is printed, at least.
 const ONCE_WIDTH: usize = 120;
 
-/// What stands left of a key in its table.
-const BEFORE_KEY: usize = 61;
-
-const HELP: &str = "\
-  tab, ← →      to the limits, to the keys
+const HELP: &str = "  tab, ← →      to the limits, to the keys
   ↑ ↓, j k      up and down; also page up and down, home, end
   d, b          the keys denied most, the busiest keys
   m, h, y       of the last minute, hour, day
@@ -52,8 +51,12 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &Model, palette: Palette) {
     let area = frame.area();
     let width = usize::from(area.width);
     let texts = Texts::of(model, look, width);
-    let is_high = area.height >= HIGH && !model.is_printed;
-    let charts = if is_high { CHARTS_HIGH } else { CHARTS_LOW };
+    let charts = match area.height {
+        _ if model.is_printed => CHARTS,
+        ..24 => CHARTS_SMALL,
+        24..40 => CHARTS,
+        40.. => CHARTS_LARGE,
+    };
     let lines = |count: usize| Constraint::Length(u16::try_from(count).unwrap_or(u16::MAX));
     // The tables share what is left; what one does not need is for the other.
     let room = usize::from(area.height).saturating_sub(texts.lines() + lines_of(charts));
@@ -100,7 +103,7 @@ pub(super) fn wanted_size(model: &Model) -> (u16, u16) {
         limits_wanted(model).min(TOP_ONCE_ROWS_MAX) + keys_wanted(model).min(TOP_ONCE_ROWS_MAX);
     let texts = Texts::of(model, Look(Palette::plain()), width).lines();
     let size = |wanted: usize| u16::try_from(wanted).unwrap_or(u16::MAX);
-    (size(width), size(texts + lines_of(CHARTS_LOW) + rows))
+    (size(width), size(texts + lines_of(CHARTS) + rows))
 }
 
 /// Lines that charts of these heights take, with what they are called.
@@ -191,7 +194,6 @@ fn banners(model: &Model, look: Look, width: usize) -> Vec<Line<'static>> {
 
 fn draw_charts(frame: &mut Frame<'_>, model: &Model, look: Look, heights: [u16; 3], area: Rect) {
     let per_second = |of: fn(&Second) -> u64| model.seconds.iter().map(of).collect::<Vec<u64>>();
-    let last = model.seconds.back();
     let shown = usize::from(area.width);
     let title = |name: &str, figures: &[u64]| {
         let newest = figures.last().map_or("-".to_owned(), |figure| count(*figure));
@@ -199,9 +201,11 @@ fn draw_charts(frame: &mut Frame<'_>, model: &Model, look: Look, heights: [u16; 
         format!("{name:<8} {newest:>5}/s   most {}/s", count(most))
     };
     let (allowed, denied) = (per_second(|of| of.allowed), per_second(|of| of.denied));
-    let latency = |of: Option<f64>| of.map_or("-".to_owned(), figures::micros);
-    let p99 = latency(last.and_then(|last| last.p99_us));
-    let p50 = latency(last.and_then(|last| last.p50_us));
+    // In a quiet second nothing is timed.
+    let latency = |of: fn(&Second) -> Option<f64>| {
+        model.seconds.iter().rev().find_map(of).map_or("-".to_owned(), figures::micros)
+    };
+    let (p99, p50) = (latency(|of| of.p99_us), latency(|of| of.p50_us));
     // Bars are whole numbers: nanoseconds tell enough.
     let slow = per_second(|of| (of.p99_us.unwrap_or_default() * 1_000.0) as u64);
     let charts = [
@@ -219,135 +223,6 @@ fn draw_charts(frame: &mut Frame<'_>, model: &Model, look: Look, heights: [u16; 
         frame.render_widget(chart.data(newest_first).style(look.of(tone)), bars);
         top += 1 + height;
     }
-}
-
-fn limits_wanted(model: &Model) -> usize {
-    model.live.as_ref().map_or(0, |live| live.limits.len())
-}
-
-fn limit_table(model: &Model, look: Look, area: Rect) -> Vec<Line<'static>> {
-    let limits = model.live.as_ref().map_or(&[][..], |live| &live.limits);
-    let names = limits.iter().map(|limit| narrow(&limit.limit).chars().count()).max();
-    let tiers = limits.iter().map(|limit| narrow(&limit.tier).chars().count()).max();
-    let widths = (names.unwrap_or_default().clamp(5, 24), tiers.unwrap_or_default().clamp(4, 16));
-    let (name, tier) = widths;
-    let heading = format!(
-        "  {:name$}  {:tier$}  {:7}  used  allowed  denied  shadow  failed  last 15 minutes",
-        "limit", "tier", "mode"
-    );
-    let width = usize::from(area.width);
-    let mut lines = vec![Line::styled(cut(&heading, width), look.of(Tone::Strong))];
-    let chosen = is_focus(model, Focus::Limits).then_some(model.limit);
-    lines.extend(rows(limits, model.limit, chosen, area, |limit| {
-        vec![Span::raw(cut(&limit_row(limit, widths, width), width))]
-    }));
-    lines
-}
-
-fn limit_row(limit: &Limit, (name, tier): (usize, usize), width: usize) -> String {
-    let used = limit.used.map_or("-".to_owned(), |used| format!("{:.0}%", used * 100.0));
-    let row = format!(
-        "{:name$}  {:tier$}  {:7}  {used:>4}  {:>7}  {:>6}  {:>6}  {:>6}  ",
-        cut(&narrow(&limit.limit), name),
-        cut(&narrow(&limit.tier), tier),
-        cut(&narrow(&limit.mode), 7),
-        count(limit.allowed),
-        count(limit.denied),
-        count(limit.shadow_denied),
-        count(limit.store_failed),
-    );
-    let all: Vec<u64> = limit.spark.iter().map(|(one, other)| one.saturating_add(*other)).collect();
-    let bars = figures::spark(&all, width.saturating_sub(row.chars().count() + 2));
-    row + &bars
-}
-
-fn keys_wanted(model: &Model) -> usize {
-    // A title and a heading, and a line for whoever finds nothing.
-    2 + model.shown_keys().len().max(1)
-}
-
-fn key_table(model: &Model, look: Look, area: Rect) -> Vec<Line<'static>> {
-    let width = usize::from(area.width);
-    let keys = model.shown_keys();
-    let (which, span) = (model.wanted.list, model.wanted.span.name());
-    let (name, total) = match which {
-        List::Denied => ("most denied", count(model.keys.denied) + " denied"),
-        List::Busy => ("busiest", count(model.keys.requests) + " requests"),
-    };
-    let mut title = format!("{name} keys of the last {span}: {total}");
-    if !model.search.is_empty() {
-        let (found, all) = (keys.len(), model.keys.keys.len());
-        title += &format!("; {found} of {all} keys with \"{}\"", narrow(&model.search));
-    }
-    let heading = "    denied      /s  requests      /s   early  obeys  since   key";
-    let mut lines = vec![
-        Line::styled(cut(&title, width), look.of(Tone::Strong)),
-        Line::styled(cut(heading, width), look.of(Tone::Quiet)),
-    ];
-    if keys.is_empty() {
-        lines.push(Line::raw("  none"));
-    }
-    let now = model.live.as_ref().map_or(0, |live| live.now_ms);
-    let chosen = is_focus(model, Focus::Keys).then_some(model.key);
-    let below = Rect { height: area.height.saturating_sub(1), ..area };
-    lines.extend(rows(&keys, model.key, chosen, below, |key| key_row(key, now, look, width)));
-    lines
-}
-
-fn key_row(key: &Key, now_ms: u64, look: Look, width: usize) -> Vec<Span<'static>> {
-    let (obeys, tone) = match key.obeys {
-        None => ("-", Tone::Quiet),
-        Some(true) => ("yes", Tone::Good),
-        Some(false) => ("no", Tone::Bad),
-    };
-    let figures = format!(
-        "{:>8}  {:>6}  {:>8}  {:>6}  {:>6}  ",
-        count(key.denied),
-        rate(key.denied_rate),
-        count(key.requests),
-        rate(key.rate),
-        count(key.early)
-    );
-    let seen = figures::since(now_ms, key.first_seen_ms);
-    let name = cut(&key_name(key), width.saturating_sub(BEFORE_KEY));
-    let obeys = Span::styled(format!("{obeys:<5}  "), look.of(tone));
-    vec![Span::raw(figures), obeys, Span::raw(format!("{seen:<6}  {name}"))]
-}
-
-/// A key, with the other limits that know its values.
-fn key_name(key: &Key) -> String {
-    let own = key.key.split(':').next().unwrap_or_default();
-    let others = key.limits.iter().filter(|limit| *limit != own).map(|limit| narrow(limit));
-    let others: Vec<String> = others.collect();
-    let also =
-        if others.is_empty() { String::new() } else { format!(" (also {})", others.join(", ")) };
-    narrow(&key.key) + &also
-}
-
-/// Whether the arrows are in a table, and there are any.
-fn is_focus(model: &Model, table: Focus) -> bool {
-    model.focus == table && !model.is_printed
-}
-
-/// Rows of a table below its heading, such that the chosen one is among them.
-fn rows<T>(
-    all: &[T],
-    row: usize,
-    chosen: Option<usize>,
-    area: Rect,
-    draw: impl Fn(&T) -> Vec<Span<'static>>,
-) -> Vec<Line<'static>> {
-    let room = usize::from(area.height).saturating_sub(1);
-    let first = (row + 1).saturating_sub(room);
-    let shown = all.iter().enumerate().skip(first).take(room);
-    let line = |(number, one): (usize, &T)| {
-        let is_chosen = chosen == Some(number);
-        let mut spans = vec![Span::raw(if is_chosen { "> " } else { "  " })];
-        spans.extend(draw(one));
-        let line = Line::from(spans);
-        if is_chosen { line.style(Modifier::REVERSED) } else { line }
-    };
-    shown.map(line).collect()
 }
 
 fn advice(model: &Model, width: usize) -> Vec<Line<'static>> {

@@ -14,11 +14,12 @@ const NOW_MS: u64 = 1_760_000_000_000;
 fn live() -> Value {
     json!({
         "now_ms": NOW_MS, "started_ms": NOW_MS - 200_000, "version": "0.1.0",
-        "second": 3,
+        "second": 4,
         "seconds": [
             {"allowed": 10, "denied": 0, "other": 0, "p50_us": 0.4, "p99_us": 1.0},
             {"allowed": 40, "denied": 1, "other": 0, "p50_us": null, "p99_us": null},
             {"allowed": 20, "denied": 4, "other": 0, "p50_us": 0.4, "p99_us": 2.1},
+            {"allowed": 20, "denied": 0, "other": 0, "p50_us": null, "p99_us": null},
         ],
         "limits": [
             {"limit": "api", "tier": "free", "mode": "enforce", "allowed": 1_200, "denied": 5,
@@ -90,16 +91,16 @@ fn types(model: &mut Model, letters: &str) -> Vec<Order> {
 
 #[test]
 fn a_page_shows_rates_limits_keys_and_how_the_server_is() {
-    let right = |bars: &str| format!("{bars:>100}");
+    let right = |bars: &str| format!("{}{bars}", " ".repeat(96));
     let expected = [
         "tollgate 0.1.0 at http://127.0.0.1:8082, up 3 min",
         "allowed     20/s   most 40/s",
-        &right(" █ "),
-        &right("▄██"),
-        "denied       4/s   most 4/s",
-        &right(" ▂█"),
+        &right(" █  "),
+        &right("▄███"),
+        "denied       0/s   most 4/s",
+        &right(" ▂█ "),
         "latency  p99 2.1 µs   p50 0.4 µs",
-        &right("▃ █"),
+        &right("▃ █ "),
         "  limit  tier  mode     used  allowed  denied  shadow  failed  last 15 minutes",
         "  api    free  enforce   42%     1.2k       5       0       0   ▄█",
         "  login        shadow      -       70       0       2       0",
@@ -206,6 +207,14 @@ fn any_size_of_terminal_will_do() {
             drawn_at(&model, width, height);
         }
     }
+}
+
+#[test]
+fn a_small_page_still_shows_a_limit_and_a_key() {
+    let mut live = live();
+    live["advice"] = json!([{"kind": "riding", "sentence": "api:anna rides at its limit"}]);
+    let page = drawn_at(&told(live, keys()), 80, 20).join("\n");
+    assert!(page.contains("\n  api ") && page.contains("api:anna\n"), "{page}");
 }
 
 #[test]
