@@ -12,7 +12,7 @@ use crate::support::parts::on_path;
 use crate::support::process::Process;
 use crate::support::server::Server;
 use crate::support::{copy_folder, eventually, free_port, local, until_open, with_ports};
-use crate::{Folder, root, run};
+use crate::{Folder, root, run, tollgate};
 
 const RULES: &str = include_str!("../../../../deploy/prometheus/alerts.yml");
 const RULE_TESTS: &str = include_str!("../../../../deploy/prometheus/alerts_test.yml");
@@ -87,6 +87,14 @@ fn every_alert_is_tried_listed_and_says_how_bad_it_is_and_what_to_do() {
     assert!(alerts().len() > 10);
     assert_eq!(count("severity: critical }") + count("severity: warning }"), alerts().len());
     assert_eq!((count("summary: "), count("description: >-")), (alerts().len(), alerts().len()));
+    // What to do is said in commands that there are.
+    let commands = RULES.split("`tollgate ").skip(1).filter_map(|rest| rest.split('`').next());
+    let commands: Vec<&str> = commands.collect();
+    assert!(commands.len() > 3, "{commands:?}");
+    for command in commands {
+        let words: Vec<&str> = command.split(' ').chain(["--help"]).collect();
+        assert_eq!(tollgate(&words).code, Some(0), "tollgate {command}");
+    }
 }
 
 #[test]
@@ -216,8 +224,8 @@ fn prometheus_fires_the_storm_alert_on_a_client_that_does_not_wait_and_fills_eve
     let instance = server.address("admin");
     let summary = format!("Clients of {instance} come back before the wait they were told");
     assert_eq!(alert["annotations"]["summary"], summary.as_str());
-    // There is neither Redis nor a collector here, and no policy was loaded anew.
-    let absent = ["tollgate_redis_", "tollgate_otlp_", "changes("];
+    // There is neither Redis nor a collector nor a tenant, and no policy was loaded anew.
+    let absent = ["tollgate_redis_", "tollgate_otlp_", "tollgate_tenant_", "changes("];
     let is_empty = |query: &str| absent.iter().any(|word| query.contains(word));
     for query in queries().iter().filter(|query| !is_empty(query)) {
         eventually(&format!("there is an answer to {query}"), || {
