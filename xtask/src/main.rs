@@ -26,6 +26,7 @@ usage: cargo xtask COMMAND
   bench gateway [-- ARG…] measure the gateway beside other proxies, into docs/benchmarks.md
   bench client [-- ARG…]  let clients storm a limit, and measure their layer, into docs/benchmarks.md
   bench decide [--check]  count instructions per decision into docs/instructions.md, or compare
+  screenshots             take the pictures of the dashboard in docs/images anew
   soak [SECONDS]          everything at once at the gateway, for two minutes unless told otherwise
   fuzz TARGET [SECONDS]   fuzz policy, path, key, snapshot, resp, check or settle, for a minute unless told otherwise
 ";
@@ -61,6 +62,7 @@ enum Request {
     BenchClient(Vec<String>),
     CountInstructions,
     CheckInstructions,
+    Screenshots,
     Soak { seconds: u32 },
     Fuzz { target: String, seconds: u32 },
 }
@@ -88,6 +90,7 @@ impl Request {
             ("bench", ["gateway", ..]) => Some(Self::BenchGateway(without_separator(&rest[1..]))),
             ("bench", ["client", ..]) => Some(Self::BenchClient(without_separator(&rest[1..]))),
             ("bench", _) => Some(Self::BenchPeers(without_separator(rest))),
+            ("screenshots", []) => Some(Self::Screenshots),
             ("soak", []) => Some(Self::Soak { seconds: 120 }),
             ("soak", [seconds]) => Some(Self::Soak { seconds: seconds.parse().ok()? }),
             ("fuzz", [target]) => Self::fuzz(target, "60"),
@@ -123,6 +126,7 @@ impl Request {
             Self::BenchClient(arguments) => bench::client::run(&arguments),
             Self::CountInstructions => bench::decide::record(),
             Self::CheckInstructions => bench::decide::check(),
+            Self::Screenshots => suite::screenshots(),
             Self::Soak { seconds } => suite::soak(seconds),
             Self::Fuzz { target, seconds } => fuzz::run(&target, seconds),
         }
@@ -163,6 +167,7 @@ mod tests {
         let fuzz = |seconds| Some(Request::Fuzz { target: "key".to_owned(), seconds });
         check("fuzz key", &fuzz(60));
         check("fuzz key 5", &fuzz(5));
+        check("screenshots", &Some(Request::Screenshots));
         check("soak", &Some(Request::Soak { seconds: 120 }));
         check("soak 5", &Some(Request::Soak { seconds: 5 }));
     }

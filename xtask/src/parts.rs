@@ -113,6 +113,14 @@ pub(crate) const FOR_TESTS: &[Part] = &[
     },
 ];
 
+/// What `cargo xtask screenshots` needs besides.
+pub(crate) const FOR_SCREENSHOTS: &[Part] = &[Part {
+    command: "fc-list",
+    trial: &["-q", "Inter"],
+    package: "fonts-inter",
+    why: "pictures taken on different machines look alike in it",
+}];
+
 /// What `cargo xtask bench decide` needs.
 pub(crate) const FOR_INSTRUCTION_COUNTS: &[Part] = &[Part {
     command: "valgrind",

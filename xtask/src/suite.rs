@@ -30,6 +30,20 @@ pub(crate) fn soak(seconds: u32) -> Result<(), String> {
     shell::run(test.args(["--", "--nocapture"]).env("TOLLGATE_SOAK_SECONDS", seconds.to_string()))
 }
 
+/// A chart of less looks empty.
+const SECONDS_BEFORE_PICTURES: u32 = 300;
+
+/// Takes the pictures of the dashboard: of a server as it is shipped, after minutes of traffic.
+pub(crate) fn screenshots() -> Result<(), String> {
+    parts::require(parts::FOR_TESTS)?;
+    parts::require(parts::FOR_SCREENSHOTS)?;
+    parts::install_packages()?;
+    let arguments = ["test", "--release", "--package", "tollgate-cli", "--test", "it", "pictures"];
+    let mut test = shell::cargo(&arguments);
+    test.env("TOLLGATE_PICTURES", shell::root().join("docs/images"));
+    shell::run(test.env("TOLLGATE_SECONDS", SECONDS_BEFORE_PICTURES.to_string()))
+}
+
 /// All packages, unless some are asked for by name: without this, cargo tests the command alone.
 fn test_arguments(arguments: &[String]) -> Vec<String> {
     let mut for_cargo = arguments.iter().take_while(|argument| *argument != "--");

@@ -4,6 +4,7 @@ mod caddy;
 mod check;
 mod choose;
 mod compare;
+mod dashboard;
 mod documentation;
 mod envoy;
 mod explain;

@@ -63,3 +63,46 @@ pub(super) fn answer(path: &str, is_get: bool) -> Option<Answer> {
     }
     Some(answer)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn every_file_of_the_folder_is_served_and_asks_for_none_that_is_not() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/dashboard");
+        let names = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name());
+        let mut paths: Vec<String> = names
+            .map(|name| format!("/{}", name.to_str().unwrap()).replace("index.html", ""))
+            .collect();
+        let mut served: Vec<String> = FILES.iter().map(|(path, ..)| (*path).to_owned()).collect();
+        paths.sort();
+        served.sort();
+        assert_eq!(paths, served);
+        for (path, _, text) in FILES {
+            for named in text.split('"').filter_map(|quoted| quoted.strip_prefix("./")) {
+                assert!(served.contains(&format!("/{named}")), "{path} asks for {named}");
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_makes_markup_or_code_of_a_text() {
+        let ways = [
+            "innerHTML",
+            "outerHTML",
+            "insertAdjacentHTML",
+            "document.write",
+            "eval(",
+            "Function(",
+        ];
+        for (path, _, text) in FILES {
+            for way in ways {
+                assert!(!text.contains(way), "{path} has {way}");
+            }
+        }
+    }
+}

@@ -87,7 +87,7 @@ export class Charts {
     const told = this.history.seconds[second - oldest];
     const time = clock(this.history.timeOf(second));
     setText(this.time, time);
-    setText(this.other, told.other ? `${compact(told.other)} neither` : "");
+    setText(this.other, told.other ? `other ${compact(told.other)}` : "");
     this.traffic.tell([compact(told.allowed), compact(told.denied)]);
     this.latency.tell([micros(told.p99_us), micros(told.p50_us)]);
     // Whoever listens is told what was asked for, and not every second that passes.

@@ -14,6 +14,8 @@ import { Refused, ask, useToken, whenUnauthorized } from "./server.js";
 
 const TICK_MS = 1000;
 const PAUSE_MAX_MS = 5000;
+/// So many keys of a storm are named; there may be hundreds, and the view of keys has them all.
+const STORM_KEYS = 8;
 
 const history = new History();
 const views = {
@@ -96,7 +98,7 @@ function storm({ is_storm, denied, early, keys }) {
   const said = is_storm ? JSON.stringify([denied, early, keys]) : "";
   if (!is_storm || banner.said === said) return;
   banner.said = said;
-  const links = keys.map((key) => {
+  const links = keys.slice(0, STORM_KEYS).map((key) => {
     const link = keyLink();
     setKeyLink(link, key);
     return element("li", {}, link);
@@ -150,12 +152,16 @@ whenUnauthorized((wasWrong) => {
 byId("token-form").addEventListener("submit", async (event) => {
   event.preventDefault();
   setText(byId("token-wrong"), "");
-  useToken(byId("token").value.trim());
+  const token = byId("token").value.trim();
+  // A field of HTTP cannot hold anything else, and so no token does.
+  if (!/^[\x21-\x7e]+$/.test(token)) return setText(byId("token-wrong"), "That is not the token of this server.");
+  useToken(token);
   await tick();
   if (live && byId("link").dataset.state === "good") {
     byId("token").value = "";
     tokenDialog.close();
   }
+  return undefined;
 });
 
 // Light and dark.

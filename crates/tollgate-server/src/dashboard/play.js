@@ -1,11 +1,13 @@
 // Trying the algorithms: the server replays what was sent by the functions that decide real requests, and
 // this draws what they say. Whoever changes the limit sees the same requests under the other one.
 
-import { byId, drawing, element, setText } from "./dom.js";
+import { byId, drawing, element, setAttribute, setText } from "./dom.js";
 import { duration } from "./format.js";
 import { ask } from "./server.js";
 
 const ASK_MS = 250;
+/// Parts of a day, in seconds: their windows by the clock begin when playing does.
+const WINDOWS = [1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 24, 30, 40, 60];
 const SENT_MAX = 500;
 const HEIGHT = 230;
 const VESSEL = { left: 2, top: 14, width: 104, height: 170 };
@@ -38,7 +40,7 @@ export class Play {
 
   startOver() {
     this.began = performance.now();
-    this.number = 0;
+    this.lastSent = 0;
     /// What the server is asked about, and what no longer matters and is only drawn.
     this.sent = [];
     this.past = [];
@@ -52,11 +54,12 @@ export class Play {
   }
 
   get windowMs() {
-    return Number(byId("play-window").value) * 1000;
+    return WINDOWS[byId("play-window").value] * 1000;
   }
 
   change() {
-    const [algorithm, count, window, size] = ["algorithm", "count", "window", "size"].map((name) => byId(`play-${name}`).value);
+    const [algorithm, count, size] = ["algorithm", "count", "size"].map((name) => byId(`play-${name}`).value);
+    const window = this.windowMs / 1000;
     this.algorithm = algorithm;
     this.limit = { rate: `${count}/${window}s`, algorithm };
     const [says, field] = SIZES[algorithm] ?? [];
@@ -65,6 +68,7 @@ export class Play {
     setText(byId("play-size-name"), says ?? "");
     setText(byId("play-count-said"), count);
     setText(byId("play-window-said"), `${window} s`);
+    setAttribute(byId("play-window"), "aria-valuetext", `${window} seconds`);
     setText(byId("play-size-said"), size);
     setText(byId("play-rule"), Object.entries(this.limit).map(([name, value]) => `${name}: ${value}`).join(", "));
     setText(byId("play-about"), ABOUT[algorithm]);
@@ -85,29 +89,42 @@ export class Play {
     return this.ask();
   }
 
+  /// Asks what became of everything; what changes meanwhile is asked about next, one question at a time.
   async ask() {
-    const number = (this.number += 1);
-    const { sent } = this;
+    this.isOutdated = true;
+    if (this.isAsking) return;
+    this.isAsking = true;
+    while (this.isOutdated) {
+      this.isOutdated = false;
+      await this.askOnce();
+    }
+    this.isAsking = false;
+  }
+
+  async askOnce() {
+    const { sent, limit } = this;
+    const count = sent.length;
+    const isOther = () => this.sent !== sent || this.limit !== limit;
     try {
-      const told = await ask("/v1/play", "POST", { limit: this.limit, sent: sent.map(({ at_ms }) => ({ at_ms, cost: 1 })), now_ms: this.millis });
-      // Something else was asked meanwhile.
-      if (number !== this.number) return;
+      const told = await ask("/v1/play", "POST", { limit, sent: sent.map(({ at_ms }) => ({ at_ms, cost: 1 })), now_ms: this.millis });
+      if (isOther()) return;
       told.answers.forEach((answer, which) => (sent[which].answer = answer));
       this.now = { ...told.now, at: this.millis };
       this.tell();
-      if (told.now.remaining === told.now.limit && told.now.reset_after_ms === 0) {
+      const isVacant = told.now.remaining === told.now.limit && told.now.reset_after_ms === 0;
+      if (isVacant && sent.length === count) {
         this.past = [...this.past, ...sent].slice(-SENT_MAX);
         this.sent = [];
       }
     } catch (error) {
-      if (number === this.number) setText(byId("play-said"), error.message);
+      if (!isOther()) setText(byId("play-said"), error.message);
     }
     this.draw();
   }
 
   tell() {
-    if (!this.lastSent || !this.sent.length) return;
     const last = this.sent.slice(-this.lastSent).map(({ answer }) => answer);
+    if (!this.lastSent || !last.length || last.includes(null)) return;
     const allowed = last.filter((answer) => answer.allowed);
     const denied = last.filter((answer) => !answer.allowed);
     const wait = denied.at(-1)?.retry_after_ms;
@@ -122,7 +139,7 @@ export class Play {
   enter() {
     clearInterval(this.asking);
     // Nothing changes by itself where nothing is used.
-    this.asking = setInterval(() => !document.hidden && this.sent.length && this.ask(), ASK_MS);
+    this.asking = setInterval(() => !document.hidden && !this.isAsking && this.sent.length && this.ask(), ASK_MS);
     cancelAnimationFrame(this.frame);
     const animate = () => {
       if (!this.still.matches) this.draw();
