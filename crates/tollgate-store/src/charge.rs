@@ -140,13 +140,15 @@ impl Taken {
         }
     }
 
-    /// A number for the key, the same for all charges of it and scattered over all numbers; none if
-    /// nobody could count.
+    /// A number for the key, the same for all charges of it and scattered over all numbers, and whether
+    /// the limit lets the request go on; none if nobody could count.
     #[inline]
-    pub fn key_number(&self) -> Option<u64> {
+    pub fn counted(&self) -> Option<(u64, bool)> {
         match self {
-            Self::Counted(counted) => Some(counted.key.number()),
-            Self::Decided { receipt, .. } => Some(receipt.key.number()),
+            Self::Counted(counted) => Some((counted.key.number(), counted.step.is_allowed)),
+            Self::Decided { decision, receipt } => {
+                Some((receipt.key.number(), decision.is_allowed()))
+            }
             Self::Uncounted { .. } => None,
         }
     }

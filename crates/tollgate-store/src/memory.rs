@@ -193,7 +193,7 @@ impl MemoryStore {
         })
     }
 
-    /// The number that [`Taken::key_number`] tells of a key.
+    /// The number that [`Taken::counted`] tells of a key.
     pub fn key_number(&self, key: &Key<'_>) -> u64 {
         self.secret.fingerprint(key).number()
     }

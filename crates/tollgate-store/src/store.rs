@@ -181,7 +181,7 @@ impl Store {
         }
     }
 
-    /// The number that [`Taken::key_number`] tells of a key.
+    /// The number that [`Taken::counted`] tells of a key.
     pub fn key_number(&self, key: &Key<'_>) -> u64 {
         match self {
             Self::Memory(store) => store.key_number(key),

@@ -151,8 +151,12 @@ impl Limiter {
                         Ruling::Allowed
                     }
                 };
-                if elsewhere.is_none() && counting.is_of_interest(ruling) {
-                    self.observe(counting, ruling, &policy, charges, &taken);
+                if elsewhere.is_none()
+                    && counting.is_of_interest(ruling)
+                    && let Some(looked) =
+                        counting.looked(self.store.clock(), ruling, decided_at(&taken))
+                {
+                    self.observe(looked, ruling, &policy, charges, &taken);
                 }
                 if ruling == Ruling::Uncounted {
                     let said = said(&policy, charges, &taken);
@@ -208,18 +212,16 @@ impl Limiter {
         self.policy.load_full()
     }
 
-    /// Looks closely at a request that was decided, if it is its turn.
+    /// Looks closely at a request that was decided.
     #[cold]
     fn observe(
         &self,
-        counting: Counting,
+        looked: Looked,
         ruling: Ruling,
         policy: &InForce,
         charges: &Charges<'_, '_>,
         entries: &[Entry],
     ) {
-        let decided_at = entries.first().and_then(|entry| entry.taken.counted_at());
-        let Some(looked) = counting.looked(self.store.clock(), ruling, decided_at) else { return };
         let said = said(policy, charges, entries);
         let write = self.write(policy, charges);
         self.record.tell_of(looked.now, looked.denials, ruling, &said, &write);
@@ -387,9 +389,14 @@ fn settle(
     ruling
 }
 
-#[inline]
+#[inline(always)]
 fn count(policy: &InForce, charge: &tollgate_policy::Charge<'_, '_>, turn: Turn, taken: &Taken) {
     policy.series.of(charge.rule_index, charge.tier).count(turn, charge.rule.mode(), taken);
+}
+
+/// When a request was decided, if an answer says so.
+fn decided_at(entries: &[Entry]) -> Option<Timestamp> {
+    entries.first().and_then(|entry| entry.taken.counted_at())
 }
 
 /// Counts the share of a limit that is in use after a decision that is looked at.

@@ -197,7 +197,9 @@ impl Counting {
         self.turn.weight() > 0 || ruling == Ruling::Denied
     }
 
-    /// How closely it is looked at, if it is. Whoever knows when it was decided says so.
+    /// How closely it is looked at, if it is. Whoever knows when it was decided says so. Apart, since
+    /// most requests never come here.
+    #[inline(never)]
     pub(crate) fn looked(
         self,
         clock: &Clock,

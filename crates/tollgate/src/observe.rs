@@ -171,7 +171,7 @@ impl Observer {
         let (mut kept, requests, denials) = self.weigh(looked);
         let mut early = 0;
         for Said { place, series, mode, taken } in said {
-            let (Some(key), Some(decision)) = (taken.key_number(), taken.decision()) else {
+            let (Some((key, _)), Some(decision)) = (taken.counted(), taken.decision()) else {
                 continue;
             };
             let is_denied = mode == Mode::Enforce && !decision.is_allowed();

@@ -278,7 +278,7 @@ impl RedisStore {
         inner.change(Change { script: None, words, slot, denied: Some(key), is_release: false })
     }
 
-    /// The number that [`Taken::key_number`] tells of a key.
+    /// The number that [`Taken::counted`] tells of a key.
     pub fn key_number(&self, key: &Key<'_>) -> u64 {
         let mut names = Names::default();
         names.push(&self.0.prefix, &self.key_text(key));

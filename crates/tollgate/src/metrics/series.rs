@@ -54,12 +54,24 @@ impl Series {
     }
 
     /// Counts what a limit said.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn count(&self, turn: Turn, mode: Mode, taken: &Taken) {
-        let outcome = outcome(mode, taken);
-        self.line(turn).add(outcome as usize, 1);
-        let is_denied = matches!(outcome, Outcome::Denied | Outcome::ShadowDenied);
-        self.day.see(taken.key_number(), is_denied);
+        let line = self.line(turn);
+        match taken.counted() {
+            None => line.add(Outcome::StoreFailed as usize, 1),
+            Some((key, true)) => {
+                line.add(Outcome::Allowed as usize, 1);
+                self.day.see(key);
+            }
+            Some((key, false)) => {
+                let outcome = match mode {
+                    Mode::Enforce => Outcome::Denied,
+                    Mode::Shadow => Outcome::ShadowDenied,
+                };
+                line.add(outcome as usize, 1);
+                self.day.see_denied(key);
+            }
+        }
     }
 
     /// Counts denials of those who did not wait.
@@ -93,16 +105,6 @@ impl Series {
             early,
             used: self.used.tell(),
         }
-    }
-}
-
-#[inline]
-fn outcome(mode: Mode, taken: &Taken) -> Outcome {
-    match (taken, mode) {
-        (Taken::Uncounted { .. }, _) => Outcome::StoreFailed,
-        (taken, _) if taken.is_allowed() => Outcome::Allowed,
-        (_, Mode::Enforce) => Outcome::Denied,
-        (_, Mode::Shadow) => Outcome::ShadowDenied,
     }
 }
 

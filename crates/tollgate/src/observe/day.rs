@@ -63,12 +63,18 @@ impl Day {
 
     /// Sees a user: whoever has a key of this limit.
     #[inline]
-    pub(crate) fn see(&self, key: Option<u64>, is_denied: bool) {
-        if let (Some(users), Some(key)) = (&self.users, key) {
+    pub(crate) fn see(&self, key: u64) {
+        if let Some(users) = &self.users {
             users.present.all.see(key);
-            if is_denied {
-                users.present.denied.see(key);
-            }
+        }
+    }
+
+    /// Sees one who is denied something.
+    #[inline]
+    pub(crate) fn see_denied(&self, key: u64) {
+        if let Some(users) = &self.users {
+            users.present.all.see(key);
+            users.present.denied.see(key);
         }
     }
 
@@ -156,10 +162,10 @@ mod tests {
             (told.period.as_micros() / 3_600_000_000, told.decisions, told.peak, told.users)
         };
         day.look(START, 64, 900_000);
-        day.see(Some(1 << 60), true);
+        day.see_denied(1 << 60);
         assert_eq!(told(11), (11, 64, 900_000, Some((1, 1))));
         day.look(after(13), 1, 100_000);
-        day.see(Some(2 << 60), false);
+        day.see(2 << 60);
         assert_eq!(told(23), (23, 65, 900_000, Some((2, 1))));
         assert_eq!(told(24), (12, 1, 100_000, Some((1, 0))));
         assert_eq!(told(90), (0, 0, 0, Some((0, 0))), "both halves are over");
