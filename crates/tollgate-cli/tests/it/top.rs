@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use crate::support::server::Server;
-use crate::support::{eventually, http};
+use crate::support::{eventually, free_port, http, local};
 use crate::{Folder, command, tollgate};
 
 const POLICY: &str = "
@@ -20,8 +20,12 @@ limits:
 
 /// A server at which `anna` was denied.
 fn start(folder: &Folder) -> Server {
+    start_with(folder, POLICY)
+}
+
+fn start_with(folder: &Folder, policy: &str) -> Server {
     folder.write("token.txt", "s3cret");
-    let server = Server::start(Path::new(&folder.write("policy.yaml", POLICY)));
+    let server = Server::start(Path::new(&folder.write("policy.yaml", policy)));
     for _ in 0..5 {
         server.get("http", "/v1/check?user=anna");
     }
@@ -139,15 +143,15 @@ fn a_signal_ends_it_with_the_terminal_as_it_was() {
 #[test]
 fn a_server_that_goes_away_is_told_and_asked_again() {
     let folder = Folder::new();
-    let mut server = start(&folder);
-    let admin = server.address("admin");
+    // The server comes back at the same address, which nobody else takes meanwhile.
+    let policy =
+        POLICY.replace("address: 127.0.0.1:0", &format!("address: {}", local(free_port())));
+    let mut server = start_with(&folder, &policy);
     let mut terminal = Terminal::start(&folder, &arguments(&folder, &server));
     terminal.shows("api:anna");
     server.process.kill();
     terminal.shows("trying again");
-    let policy =
-        POLICY.replace("admin: { address: 127.0.0.1:0", &format!("admin: {{ address: {admin}"));
-    let server = Server::start(Path::new(&folder.write("policy.yaml", policy)));
+    let server = Server::start(Path::new(&folder.path("policy.yaml")));
     for _ in 0..4 {
         server.get("http", "/v1/check?user=bert");
     }
