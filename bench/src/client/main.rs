@@ -92,7 +92,7 @@ fn storms(program: &Path, quick: bool, reached: &mut Vec<Reached>) -> Table {
 }
 
 fn costs(quick: bool, reached: &mut Vec<Reached>) -> Table {
-    let rounds = if quick { 5 } else { 30 };
+    let rounds = if quick { 100 } else { 1_000 };
     let mut rows = Vec::new();
     for kind in Kind::ALL {
         let cost = cost::measure(kind, rounds);

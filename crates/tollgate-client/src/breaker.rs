@@ -14,7 +14,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use self::machine::{Machine, Outcome, Ticket};
+pub(crate) use self::machine::Outcome;
+use self::machine::{Machine, Ticket};
 use crate::bounds::FOREVER;
 use crate::clock;
 use crate::events;
@@ -178,13 +179,12 @@ impl Breaker {
     /// The circuit of a key. Circuits of more than [`KEYS_MAX`](crate::bounds::KEYS_MAX) keys that
     /// remember something are not told apart from new ones.
     pub fn circuit(&self, key: &str) -> Circuit {
-        let now = clock::now();
         let make = || Shared {
             key: key.into(),
             listener: self.listener.clone(),
-            machine: Mutex::new(Machine::new(self.settings, now)),
+            machine: Mutex::new(Machine::new(self.settings, clock::now())),
         };
-        let is_idle = |shared: &Shared| shared.machine().is_fresh(now);
+        let is_idle = |shared: &Shared| shared.machine().is_fresh(clock::now());
         Circuit { shared: self.circuits.get(key, make, is_idle) }
     }
 
@@ -241,7 +241,10 @@ impl Circuit {
     /// Lets a call through, or not. Whoever has the permit says how the call ended; one that is
     /// dropped has not ended.
     pub fn enter(&self) -> Result<Permit, Open> {
-        let now = clock::now();
+        self.enter_at(clock::now())
+    }
+
+    pub(crate) fn enter_at(&self, now: Instant) -> Result<Permit, Open> {
         let ticket = self.shared.change(|machine| machine.enter(now));
         let ticket =
             ticket.map_err(|retry_after| Open { key: self.shared.key.clone(), retry_after })?;
@@ -250,7 +253,11 @@ impl Circuit {
 
     /// Whether a call would be let through, as far as can be told without making it.
     pub fn check(&self) -> Result<(), Open> {
-        let refusal = self.shared.machine().refusal(clock::now());
+        self.check_at(clock::now())
+    }
+
+    pub(crate) fn check_at(&self, now: Instant) -> Result<(), Open> {
+        let refusal = self.shared.machine().refusal(now);
         refusal
             .map_or(Ok(()), |retry_after| Err(Open { key: self.shared.key.clone(), retry_after }))
     }
@@ -305,22 +312,21 @@ pub struct Permit {
 impl Permit {
     /// The call went well.
     pub fn succeeded(self) {
-        self.end(Outcome::Success);
+        self.end(Outcome::Success, clock::now());
     }
 
     /// The call failed.
     pub fn failed(self) {
-        self.end(Outcome::Failure);
+        self.end(Outcome::Failure, clock::now());
     }
 
     /// The call was refused: the other side works, and wants less.
     pub fn refused(self) {
-        self.end(Outcome::Refusal);
+        self.end(Outcome::Refusal, clock::now());
     }
 
-    fn end(mut self, outcome: Outcome) {
+    pub(crate) fn end(mut self, outcome: Outcome, now: Instant) {
         if let Some(ticket) = self.ticket.take() {
-            let now = clock::now();
             let took = now.saturating_duration_since(self.began);
             let shared = &self.circuit.shared;
             shared.change(|machine| ((), machine.leave(ticket, outcome, took, now)));

@@ -76,12 +76,23 @@ pub enum Unit {
 impl Budget {
     /// Reads the fields of a response that arrived at `now`.
     pub fn read(fields: &HeaderMap, now: SystemTime) -> Self {
-        let now = Now::of(fields, now);
+        Self::read_by(fields, &|| now)
+    }
+
+    /// The same, by a clock that is read only if it is needed.
+    pub(crate) fn read_by(fields: &HeaderMap, clock: &dyn Fn() -> SystemTime) -> Self {
+        let kinds = Kinds::of(fields);
+        let now = Now { fields, clock };
+        let is_ours = !kinds.age || !is_from_a_cache(fields);
         let mut allowances =
-            if is_from_a_cache(fields) { Vec::new() } else { vendors::allowances(fields, now) };
+            if is_ours { vendors::allowances(fields, kinds, now) } else { Vec::new() };
         allowances.truncate(ALLOWANCES_MAX);
-        let should_retry = SHOULD_RETRY.iter().find_map(|name| flag(&text(fields, name)?));
-        Self { retry_after: retry_after(fields, now), should_retry, allowances }
+        let should_retry = || SHOULD_RETRY.iter().find_map(|name| flag(&text(fields, name)?));
+        Self {
+            retry_after: kinds.retry_after.then(|| retry_after(fields, now)).flatten(),
+            should_retry: kinds.should_retry.then(should_retry).flatten(),
+            allowances,
+        }
     }
 
     /// How long to stay away, as the server says.
@@ -113,20 +124,69 @@ impl Budget {
     }
 }
 
-/// The moment at which a response was made.
-#[derive(Clone, Copy, Debug)]
-struct Now(SystemTime);
+/// What kinds of fields there are. Most responses have none, and to look for every name there may be would cost more
+/// than all else that is done for a request.
+#[derive(Clone, Copy, Debug, Default)]
+struct Kinds {
+    /// `RateLimit` alone.
+    newest: bool,
+    /// Three fields for one limit.
+    plain: bool,
+    /// Three fields for each of several.
+    several: bool,
+    shopify: bool,
+    retry_after: bool,
+    should_retry: bool,
+    age: bool,
+}
 
-impl Now {
-    fn of(fields: &HeaderMap, ours: SystemTime) -> Self {
-        let theirs = text(fields, &DATE).and_then(|date| httpdate::parse_http_date(&date).ok());
-        Self(theirs.unwrap_or(ours))
+impl Kinds {
+    fn of(fields: &HeaderMap) -> Self {
+        let mut kinds = Self::default();
+        for name in fields.keys() {
+            let name = name.as_str();
+            match name.as_bytes().first() {
+                Some(b'r') => {
+                    kinds.newest |= name == "ratelimit";
+                    kinds.plain |= name.starts_with("ratelimit-");
+                    kinds.retry_after |= name.starts_with("retry-after");
+                }
+                Some(b'x') => {
+                    kinds.plain |= name.starts_with("x-rate");
+                    kinds.several |= name.starts_with("x-ratelimit-remaining-");
+                    kinds.shopify |= name.starts_with("x-shopify-shop-api");
+                    kinds.should_retry |= name == "x-should-retry";
+                }
+                Some(b'a') => {
+                    kinds.several |= name.starts_with("anthropic-ratelimit-");
+                    kinds.age |= name == "age";
+                }
+                Some(b's') => kinds.should_retry |= name == "stripe-should-retry",
+                _ => {}
+            }
+        }
+        kinds
     }
 }
 
-fn retry_after(fields: &HeaderMap, now: Now) -> Option<Duration> {
+/// The moment at which a response was made, read when it is asked for: most waits are told by their length.
+#[derive(Clone, Copy)]
+struct Now<'a> {
+    fields: &'a HeaderMap,
+    clock: &'a dyn Fn() -> SystemTime,
+}
+
+impl Now<'_> {
+    fn get(self) -> SystemTime {
+        let date = text(self.fields, &DATE);
+        let theirs = date.and_then(|date| httpdate::parse_http_date(&date).ok());
+        theirs.unwrap_or_else(self.clock)
+    }
+}
+
+fn retry_after(fields: &HeaderMap, now: Now<'_>) -> Option<Duration> {
     let exact = text(fields, &RETRY_AFTER_MS).and_then(|millis| moment::millis(&millis));
-    exact.or_else(|| moment::wait(&text(fields, &RETRY_AFTER)?, now.0))
+    exact.or_else(|| moment::wait(&text(fields, &RETRY_AFTER)?, || now.get()))
 }
 
 /// What a cache answers with was true of somebody else, some time ago.

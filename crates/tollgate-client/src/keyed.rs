@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::bounds::KEYS_MAX;
@@ -9,7 +10,7 @@ use crate::bounds::KEYS_MAX;
 /// Things by their key. When there is no room, those that nobody holds and that remember nothing are
 /// forgotten; if there are none, a newcomer's is its own alone, and shared with nobody.
 pub(crate) struct Keyed<T> {
-    by_key: Mutex<HashMap<Box<str>, Arc<T>>>,
+    by_key: Mutex<HashMap<Box<str>, Arc<T>, Quick>>,
 }
 
 impl<T> Keyed<T> {
@@ -35,6 +36,51 @@ impl<T> Keyed<T> {
             by_key.insert(key.into(), Arc::clone(&made));
         }
         made
+    }
+}
+
+/// Hashes keys in a few instructions, differently in every process. Whoever found keys that collide nevertheless
+/// would make a lookup among [`KEYS_MAX`] slower, and nothing else.
+#[derive(Clone, Debug)]
+struct Quick(u64);
+
+impl Default for Quick {
+    fn default() -> Self {
+        Self(RandomState::new().hash_one(0))
+    }
+}
+
+impl BuildHasher for Quick {
+    type Hasher = Folding;
+
+    fn build_hasher(&self) -> Folding {
+        Folding(self.0)
+    }
+}
+
+struct Folding(u64);
+
+impl Hasher for Folding {
+    fn write(&mut self, bytes: &[u8]) {
+        for part in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word[..part.len()].copy_from_slice(part);
+            self.write_u64(u64::from_le_bytes(word));
+        }
+    }
+
+    fn write_u8(&mut self, byte: u8) {
+        self.write_u64(byte.into());
+    }
+
+    fn write_u64(&mut self, word: u64) {
+        const ODD: u128 = 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835;
+        let product = u128::from(self.0 ^ word).wrapping_mul(ODD);
+        self.0 = (product >> 64) as u64 ^ product as u64;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
     }
 }
 

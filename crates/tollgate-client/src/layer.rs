@@ -5,6 +5,7 @@ use std::fmt;
 use std::future::poll_fn;
 use std::mem;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use http::header::HOST;
@@ -22,7 +23,7 @@ use crate::throttle::Throttled;
 /// A request is made again only if that is safe: its method is idempotent, it has an
 /// `Idempotency-Key` or is [`Repeatable`], and its body can be had a second time.
 pub struct ClientLayer<B> {
-    rules: Rules,
+    rules: Arc<Rules>,
     replay: fn(&B) -> Option<B>,
 }
 
@@ -36,13 +37,13 @@ impl<B: Clone> ClientLayer<B> {
 impl<B> ClientLayer<B> {
     /// For bodies of which `replay` says whether they can be had a second time.
     pub fn with_replay(rules: Rules, replay: fn(&B) -> Option<B>) -> Self {
-        Self { rules, replay }
+        Self { rules: Arc::new(rules), replay }
     }
 }
 
 impl<B> Clone for ClientLayer<B> {
     fn clone(&self) -> Self {
-        Self { rules: self.rules.clone(), replay: self.replay }
+        Self { rules: Arc::clone(&self.rules), replay: self.replay }
     }
 }
 

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use http::{HeaderMap, HeaderName, Method, StatusCode};
 use tokio::time::Instant;
 
-use crate::breaker::{Breaker, Circuit, Open, Permit};
+use crate::breaker::{Breaker, Circuit, Open, Outcome, Permit};
 use crate::budget::Budget;
 use crate::clock;
 use crate::retry::{Cause, Retry, Series};
@@ -96,11 +96,13 @@ impl Rules {
     }
 
     pub(crate) fn begin(&self, call: &Call<'_>) -> Course<'_> {
+        let now = clock::now();
         Course {
+            began: Some(now),
             retry: &self.retry,
             lane: self.throttle.lane(&key(self.throttle_by.as_ref(), call)),
             circuit: self.breaker.circuit(&key(self.break_by.as_ref(), call)),
-            series: self.retry.begin(clock::now()),
+            series: self.retry.begin(now),
         }
     }
 }
@@ -128,6 +130,8 @@ impl Call<'_> {
 /// One request under the rules.
 #[derive(Debug)]
 pub(crate) struct Course<'a> {
+    /// When it began, until the first attempt does.
+    began: Option<Instant>,
     retry: &'a Retry,
     lane: Lane,
     circuit: Circuit,
@@ -149,11 +153,12 @@ pub(crate) enum NotStarted {
 }
 
 impl Course<'_> {
-    pub(crate) async fn start(&self) -> Result<Started, NotStarted> {
+    pub(crate) async fn start(&mut self) -> Result<Started, NotStarted> {
         // Nobody waits for its turn just to hear that the circuit is open.
-        self.circuit.check().map_err(NotStarted::Open)?;
-        let pass = self.lane.pass().await.map_err(NotStarted::Throttled)?;
-        let permit = self.circuit.enter().map_err(NotStarted::Open)?;
+        let now = self.began.take().unwrap_or_else(clock::now);
+        self.circuit.check_at(now).map_err(NotStarted::Open)?;
+        let pass = self.lane.pass_from(now).await.map_err(NotStarted::Throttled)?;
+        let permit = self.circuit.enter_at(pass.went_at()).map_err(NotStarted::Open)?;
         Ok(Started { pass, permit })
     }
 
@@ -164,37 +169,35 @@ impl Course<'_> {
         answer: Option<(StatusCode, &HeaderMap)>,
         may_repeat: bool,
     ) -> Option<Instant> {
-        let cause = started.end(answer)?;
-        if may_repeat { self.retry.next(&mut self.series, cause, clock::now()) } else { None }
+        let now = clock::now();
+        let cause = started.end(answer, now)?;
+        if may_repeat { self.retry.next(&mut self.series, cause, now) } else { None }
     }
 }
 
 impl Started {
-    fn end(self, answer: Option<(StatusCode, &HeaderMap)>) -> Option<Cause> {
+    fn end(self, answer: Option<(StatusCode, &HeaderMap)>, now: Instant) -> Option<Cause> {
         let Self { pass, permit } = self;
         let Some((status, fields)) = answer else {
-            permit.failed();
+            permit.end(Outcome::Failure, now);
             return Some(Cause::Failed(None));
         };
-        let budget = Budget::read(fields, clock::date());
+        let budget = Budget::read_by(fields, &clock::date);
         let cause = if is_refusal(status, &budget) {
-            permit.refused();
-            pass.refused(&budget);
+            permit.end(Outcome::Refusal, now);
+            pass.refused_at(&budget, now);
             Some(budget.wait().map_or(Cause::Failed(None), Cause::Refused))
         } else if status == StatusCode::SERVICE_UNAVAILABLE {
-            permit.failed();
+            permit.end(Outcome::Failure, now);
             match budget.retry_after() {
-                Some(_) => pass.refused(&budget),
-                None => pass.answered(&budget),
+                Some(_) => pass.refused_at(&budget, now),
+                None => pass.answered_at(&budget, now),
             }
             Some(Cause::Failed(budget.retry_after()))
         } else {
-            if status.is_server_error() {
-                permit.failed();
-            } else {
-                permit.succeeded();
-            }
-            pass.answered(&budget);
+            let is_failure = status.is_server_error();
+            permit.end(if is_failure { Outcome::Failure } else { Outcome::Success }, now);
+            pass.answered_at(&budget, now);
             None
         };
         let is_error = status.is_client_error() || status.is_server_error();

@@ -71,7 +71,6 @@ impl Throttle {
     /// The lane of a key. Lanes of more than [`KEYS_MAX`](crate::bounds::KEYS_MAX) keys that know
     /// something are not told apart from new ones.
     pub fn lane(&self, key: &str) -> Lane {
-        let now = clock::now();
         let make = || Shared {
             wait_max: self.wait_max,
             turn: tokio::sync::Mutex::new(()),
@@ -79,10 +78,10 @@ impl Throttle {
             waiting: AtomicUsize::new(0),
             known: Mutex::new(Known {
                 pace: Pace::default(),
-                local: self.limit.map(|limit| Local::new(limit, now, clock::date())),
+                local: self.limit.map(|limit| Local::new(limit, clock::now(), clock::date())),
             }),
         };
-        Lane { shared: self.lanes.get(key, make, |shared| shared.known().is_fresh(now)) }
+        Lane { shared: self.lanes.get(key, make, |shared| shared.known().is_fresh(clock::now())) }
     }
 }
 
@@ -118,7 +117,10 @@ struct Known {
 impl Lane {
     /// Waits until a request may be made. The pass is held until it is answered.
     pub async fn pass(&self) -> Result<Pass, Throttled> {
-        let began = clock::now();
+        self.pass_from(clock::now()).await
+    }
+
+    pub(crate) async fn pass_from(&self, began: Instant) -> Result<Pass, Throttled> {
         // Who comes while others wait goes behind them.
         if let Ok(_turn) = self.shared.turn.try_lock()
             && let Ok(pass) = self.take(began)
@@ -166,7 +168,7 @@ impl Lane {
 
     fn take(&self, now: Instant) -> Result<Pass, When> {
         let slot = self.shared.known().take(now)?;
-        Ok(Pass { lane: self.clone(), slot })
+        Ok(Pass { lane: self.clone(), slot, went_at: now })
     }
 }
 
@@ -205,20 +207,34 @@ impl Known {
 pub struct Pass {
     lane: Lane,
     slot: Option<ChargeId>,
+    went_at: Instant,
 }
 
 impl Pass {
     /// The request was answered, and this is what the response says.
     pub fn answered(self, budget: &Budget) {
+        self.answered_at(budget, clock::now());
+    }
+
+    /// When it was let go.
+    pub fn went_at(&self) -> Instant {
+        self.went_at
+    }
+
+    pub(crate) fn answered_at(self, budget: &Budget, now: Instant) {
         let shared = &self.lane.shared;
         let others_wait = shared.waiting.load(Ordering::Relaxed) > 0;
-        shared.known().pace.answered(budget, others_wait, clock::now());
+        shared.known().pace.answered(budget, others_wait, now);
     }
 
     /// The request was refused (429, or 503): everybody stays away as long as the response says, and
     /// then goes on one by one.
     pub fn refused(self, budget: &Budget) {
-        self.lane.shared.known().pace.refused(budget, clock::now());
+        self.refused_at(budget, clock::now());
+    }
+
+    pub(crate) fn refused_at(self, budget: &Budget, now: Instant) {
+        self.lane.shared.known().pace.refused(budget, now);
     }
 }
 

@@ -41,7 +41,7 @@ pub(super) struct Ticket {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(crate) enum Outcome {
     Success,
     Failure,
     Refusal,
@@ -126,8 +126,8 @@ impl Machine {
         if ticket.generation != self.generation {
             return None;
         }
-        let settings = self.settings;
-        let open = Phase::Open { until: now + settings.open_for };
+        let settings = &self.settings;
+        let open = || Phase::Open { until: now + settings.open_for };
         match &mut self.phase {
             Phase::Closed { failures, refusals, window } => {
                 *failures = if outcome == Outcome::Failure { *failures + 1 } else { 0 };
@@ -143,25 +143,26 @@ impl Machine {
                 let reason = match outcome {
                     Outcome::Failure if *failures >= settings.failures => Some(Reason::Failures),
                     Outcome::Refusal => refusals
-                        .is_some_and(|it| it.is_persistent(&settings, now))
+                        .is_some_and(|it| it.is_persistent(settings, now))
                         .then_some(Reason::Refusals),
                     Outcome::Success if !is_slow => None,
-                    Outcome::Failure | Outcome::Success => too_many(&settings, window.counts(now)),
+                    Outcome::Failure | Outcome::Success => too_many(settings, window.counts(now)),
                 };
-                reason.map(|reason| self.turn(open, reason))
+                let next = reason.map(|reason| (open(), reason));
+                next.map(|(open, reason)| self.turn(open, reason))
             }
             Phase::HalfOpen { probes, successes, .. } => {
                 *probes -= 1;
-                match outcome {
-                    Outcome::Failure => Some(self.turn(open, Reason::Failures)),
-                    Outcome::Refusal => Some(self.turn(open, Reason::Refusals)),
+                let next = match outcome {
+                    Outcome::Failure => Some((open(), Reason::Failures)),
+                    Outcome::Refusal => Some((open(), Reason::Refusals)),
                     Outcome::Success => {
                         *successes += 1;
                         let is_enough = *successes >= settings.successes;
-                        let closed = Phase::closed(&settings, now);
-                        is_enough.then(|| self.turn(closed, Reason::Recovered))
+                        is_enough.then(|| (Phase::closed(settings, now), Reason::Recovered))
                     }
-                }
+                };
+                next.map(|(next, reason)| self.turn(next, reason))
             }
             Phase::Open { .. } | Phase::Forced => None,
         }

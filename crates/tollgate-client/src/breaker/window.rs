@@ -48,7 +48,8 @@ impl Window {
     /// Forgets what is older than the window.
     fn turn(&mut self, now: Instant) {
         let passed = now.saturating_duration_since(self.start);
-        let number = (passed.as_nanos() / self.part.as_nanos()) as u64;
+        // In 64 bits, which last for centuries and are divided at once.
+        let number = passed.as_nanos() as u64 / self.part.as_nanos() as u64;
         // After as many parts as there are, nothing is left to forget.
         for next in (self.number + 1..=number).take(WINDOW_PARTS) {
             self.parts[(next % WINDOW_PARTS as u64) as usize] = Counts::default();

@@ -15,17 +15,17 @@ const EPOCH_SECONDS_FROM: u64 = 1_000_000_000;
 const EPOCH_MILLIS_FROM: u64 = 100_000_000_000;
 
 /// How long after `now` that is; at most [`WAIT_MAX`], and nothing if it has passed.
-pub(super) fn wait(text: &str, now: SystemTime) -> Option<Duration> {
+pub(super) fn wait(text: &str, now: impl FnOnce() -> SystemTime) -> Option<Duration> {
     let text = text.trim();
     let wait = match decimal(text) {
         Some(number) => match number.as_secs() {
             ..EPOCH_SECONDS_FROM => number,
-            EPOCH_SECONDS_FROM..EPOCH_MILLIS_FROM => until(UNIX_EPOCH.checked_add(number), now),
-            EPOCH_MILLIS_FROM.. => until(UNIX_EPOCH.checked_add(number / 1_000), now),
+            EPOCH_SECONDS_FROM..EPOCH_MILLIS_FROM => until(UNIX_EPOCH.checked_add(number), now()),
+            EPOCH_MILLIS_FROM.. => until(UNIX_EPOCH.checked_add(number / 1_000), now()),
         },
         None => duration(text).or_else(|| {
             let moment = iso(text).or_else(|| httpdate::parse_http_date(text).ok())?;
-            Some(until(Some(moment), now))
+            Some(until(Some(moment), now()))
         })?,
     };
     Some(wait.min(WAIT_MAX))
@@ -161,7 +161,7 @@ mod tests {
     #[track_caller]
     fn check(text: &str, expected: Option<f64>) {
         let now = UNIX_EPOCH + Duration::from_secs(NOW);
-        assert_eq!(wait(text, now), expected.map(Duration::from_secs_f64), "{text}");
+        assert_eq!(wait(text, || now), expected.map(Duration::from_secs_f64), "{text}");
     }
 
     #[test]

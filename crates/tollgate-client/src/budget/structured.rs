@@ -1,6 +1,8 @@
 //! Structured fields (RFC 9651), as far as budgets are written in them: lists and dictionaries of
 //! plain items with parameters. A field with anything else in it is malformed to us.
 
+use std::borrow::Cow;
+
 /// An item with its parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Member<'a> {
@@ -13,7 +15,7 @@ pub(super) enum Item<'a> {
     Integer(i64),
     /// In thousandths.
     Decimal(i64),
-    String(String),
+    String(Cow<'a, str>),
     Token(&'a str),
     /// As written, in base64.
     Bytes(&'a str),
@@ -82,12 +84,12 @@ impl<'a> Reader<'a> {
         let mut members = Vec::new();
         while !self.rest.is_empty() {
             members.push(read(&mut self)?);
-            self.rest = self.rest.trim_start_matches([' ', '\t']);
+            self.take_while(|byte| matches!(byte, b' ' | b'\t'));
             if self.rest.is_empty() {
                 break;
             }
             self.expect(',')?;
-            self.rest = self.rest.trim_start_matches([' ', '\t']);
+            self.take_while(|byte| matches!(byte, b' ' | b'\t'));
             // A comma at the end is a mistake.
             if self.rest.is_empty() {
                 return None;
@@ -99,7 +101,7 @@ impl<'a> Reader<'a> {
     fn parameters(&mut self) -> Option<Vec<(&'a str, Item<'a>)>> {
         let mut parameters = Vec::new();
         while self.expect(';').is_some() {
-            self.rest = self.rest.trim_start_matches(' ');
+            self.take_while(|byte| byte == b' ');
             parameters.push(self.pair()?);
         }
         Some(parameters)
@@ -112,21 +114,20 @@ impl<'a> Reader<'a> {
     }
 
     fn key(&mut self) -> Option<&'a str> {
-        self.rest.starts_with(|c: char| c.is_ascii_lowercase() || c == '*').then_some(())?;
-        Some(
-            self.take_while(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "_-.*".contains(c)),
-        )
+        matches!(self.rest.as_bytes().first()?, b'a'..=b'z' | b'*').then_some(())?;
+        let is_part = |byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-' | b'.' | b'*');
+        Some(self.take_while(is_part))
     }
 
     fn item(&mut self) -> Option<Item<'a>> {
-        match self.rest.chars().next()? {
-            '-' | '0'..='9' => self.number(),
-            '"' => self.string(),
-            ':' => self.bytes(),
-            '?' => self.boolean(),
-            '*' | 'A'..='Z' | 'a'..='z' => {
+        match self.rest.as_bytes().first()? {
+            b'-' | b'0'..=b'9' => self.number(),
+            b'"' => self.string(),
+            b':' => self.bytes(),
+            b'?' => self.boolean(),
+            b'*' | b'A'..=b'Z' | b'a'..=b'z' => {
                 let is_token =
-                    |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~:/".contains(c);
+                    |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~:/".contains(&byte);
                 Some(Item::Token(self.take_while(is_token)))
             }
             _ => None,
@@ -135,12 +136,12 @@ impl<'a> Reader<'a> {
 
     fn number(&mut self) -> Option<Item<'a>> {
         let sign = if self.expect('-').is_some() { -1 } else { 1 };
-        let whole = self.take_while(|c| c.is_ascii_digit());
+        let whole = self.take_while(|byte| byte.is_ascii_digit());
         if self.expect('.').is_none() {
             let is_integer = (1..=15).contains(&whole.len());
             return is_integer.then(|| Some(Item::Integer(sign * whole.parse::<i64>().ok()?)))?;
         }
-        let fraction = self.take_while(|c| c.is_ascii_digit());
+        let fraction = self.take_while(|byte| byte.is_ascii_digit());
         if !(1..=12).contains(&whole.len()) || !(1..=3).contains(&fraction.len()) {
             return None;
         }
@@ -150,13 +151,18 @@ impl<'a> Reader<'a> {
 
     fn string(&mut self) -> Option<Item<'a>> {
         self.expect('"')?;
-        let mut text = String::new();
+        let plain =
+            self.take_while(|byte| matches!(byte, b' '..=b'~') && byte != b'"' && byte != b'\\');
+        if self.expect('"').is_some() {
+            return Some(Item::String(Cow::Borrowed(plain)));
+        }
+        let mut text = plain.to_owned();
         let mut chars = self.rest.char_indices();
         loop {
             match chars.next()? {
                 (at, '"') => {
                     self.rest = &self.rest[at + 1..];
-                    return Some(Item::String(text));
+                    return Some(Item::String(Cow::Owned(text)));
                 }
                 (_, '\\') => match chars.next()?.1 {
                     escaped @ ('"' | '\\') => text.push(escaped),
@@ -170,7 +176,7 @@ impl<'a> Reader<'a> {
 
     fn bytes(&mut self) -> Option<Item<'a>> {
         self.expect(':')?;
-        let text = self.take_while(|c| c.is_ascii_alphanumeric() || "+/=".contains(c));
+        let text = self.take_while(|byte| byte.is_ascii_alphanumeric() || b"+/=".contains(&byte));
         self.expect(':')?;
         Some(Item::Bytes(text))
     }
@@ -188,8 +194,9 @@ impl<'a> Reader<'a> {
         Some(())
     }
 
-    fn take_while(&mut self, is_part: impl Fn(char) -> bool) -> &'a str {
-        let end = self.rest.find(|c| !is_part(c)).unwrap_or(self.rest.len());
+    /// As many bytes as are a part of it, all of them ASCII.
+    fn take_while(&mut self, is_part: impl Fn(u8) -> bool) -> &'a str {
+        let end = self.rest.bytes().position(|byte| !is_part(byte)).unwrap_or(self.rest.len());
         let (taken, rest) = self.rest.split_at(end);
         self.rest = rest;
         taken

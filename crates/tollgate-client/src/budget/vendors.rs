@@ -8,7 +8,7 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderName};
 
 use super::structured::{Item, Member, dictionary, list};
-use super::{Allowance, Now, Unit, moment, text};
+use super::{Allowance, Kinds, Now, Unit, moment, text};
 use crate::bounds::WAIT_MAX;
 
 const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
@@ -109,13 +109,17 @@ static SEVERAL: [Family; 6] = [
 ];
 
 /// Everything that the fields tell.
-pub(super) fn allowances(fields: &HeaderMap, now: Now) -> Vec<Allowance> {
-    let mut all = newest(fields);
-    if all.is_empty() {
+pub(super) fn allowances(fields: &HeaderMap, kinds: Kinds, now: Now<'_>) -> Vec<Allowance> {
+    let mut all = if kinds.newest { newest(fields) } else { Vec::new() };
+    if all.is_empty() && kinds.plain {
         all.extend(PLAIN.iter().find_map(|family| family.read(fields, now)));
     }
-    all.extend(SEVERAL.iter().filter_map(|family| family.read(fields, now)));
-    all.extend(text(fields, &SHOPIFY).and_then(|text| shopify(&text)));
+    if kinds.several {
+        all.extend(SEVERAL.iter().filter_map(|family| family.read(fields, now)));
+    }
+    if kinds.shopify {
+        all.extend(text(fields, &SHOPIFY).and_then(|text| shopify(&text)));
+    }
     all
 }
 
@@ -140,13 +144,13 @@ impl Family {
         }
     }
 
-    fn read(&self, fields: &HeaderMap, now: Now) -> Option<Allowance> {
+    fn read(&self, fields: &HeaderMap, now: Now<'_>) -> Option<Allowance> {
         let remaining = first_count(&text(fields, &self.remaining)?)?;
         let told = text(fields, &self.limit);
         let used = self.used.as_ref().and_then(|used| first_count(&text(fields, used)?));
         let limit = told.as_deref().and_then(first_count);
         let limit = limit.or_else(|| used?.checked_add(remaining));
-        let wait = |name| moment::wait(&text(fields, name)?, now.0);
+        let wait = |name| moment::wait(&text(fields, name)?, || now.get());
         let period = limit.and_then(|limit| {
             // Draft 03, and Envoy, list the windows behind the limit; draft 06 in a field of their own.
             let policy = text(fields, &RATELIMIT_POLICY);

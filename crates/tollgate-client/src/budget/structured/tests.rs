@@ -58,7 +58,7 @@ fn bare(item: &BareItem) -> Option<String> {
     let item = match item {
         BareItem::Integer(number) => Item::Integer(i64::from(*number)),
         BareItem::Decimal(number) => Item::Decimal(number.as_integer_scaled_1000().into()),
-        BareItem::String(text) => Item::String(text.as_str().to_owned()),
+        BareItem::String(text) => Item::String(text.as_str().to_owned().into()),
         BareItem::Token(token) => return Some(format!("Token({:?})", token.as_str())),
         BareItem::Boolean(value) => Item::Boolean(*value),
         _ => return None,
