@@ -112,11 +112,6 @@ impl Thread {
     /// Says what the request counts for, and when the next is looked at.
     #[cold]
     fn look(&mut self, now: Timestamp) -> u32 {
-        static THREADS: AtomicU32 = AtomicU32::new(1);
-        if self.number == 0 {
-            self.number = THREADS.fetch_add(1, Ordering::Relaxed).max(1);
-            self.random = self.number.wrapping_mul(0x9E37_79B9) | 1;
-        }
         let weight = self.period;
         let passed = now.since(self.last);
         if passed > SELDOM {
@@ -152,6 +147,12 @@ impl Thread {
     /// After how many the next comes, if that is `average` on average. It is an uneven number: a caller
     /// that sends a hundred in turn would otherwise be looked at in the same place every time.
     fn gap(&mut self, average: u32) -> u32 {
+        static THREADS: AtomicU32 = AtomicU32::new(1);
+        // A thread may settle what others began before it begins anything.
+        if self.number == 0 {
+            self.number = THREADS.fetch_add(1, Ordering::Relaxed).max(1);
+            self.random = self.number.wrapping_mul(0x9E37_79B9) | 1;
+        }
         self.random ^= self.random << 13;
         self.random ^= self.random >> 17;
         self.random ^= self.random << 5;
@@ -233,7 +234,7 @@ mod tests {
 
     #[test]
     fn denials_are_looked_at_one_by_one_until_there_are_many() {
-        let mut thread = Thread { random: 1, ..Thread::NEW };
+        let mut thread = Thread::NEW;
         let mut sum = |now: Timestamp, count: u32| {
             let weights: Vec<u32> = (0..count).map(|_| thread.deny(now)).collect();
             (weights.iter().filter(|weight| **weight > 0).count(), weights.iter().sum::<u32>())
