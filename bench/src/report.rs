@@ -46,7 +46,7 @@ impl Display for Table {
     }
 }
 
-/// The machine, the compiler and the peers, as a Markdown list.
+/// The machine, the compiler and the peers, if there are any, as a Markdown list.
 pub fn circumstances(peers: &[String]) -> String {
     let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpu.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
@@ -54,12 +54,15 @@ pub fn circumstances(peers: &[String]) -> String {
     let memory = kibibytes("/proc/meminfo", "MemTotal:") / (1024.0 * 1024.0);
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let rustc = Command::new("rustc").arg("--version").output().map(|output| output.stdout);
+    let peers = match peers {
+        [] => String::new(),
+        peers => format!("- Peers: {}\n", peers.join(", ")),
+    };
     format!(
-        "- Machine: {}, {cores} cores, {memory:.0} GiB, Linux {}\n- Compiler: {}\n- Peers: {}\n",
+        "- Machine: {}, {cores} cores, {memory:.0} GiB, Linux {}\n- Compiler: {}\n{peers}",
         model.map_or("unknown CPU", |(_, model)| model),
         kernel.trim(),
         String::from_utf8_lossy(&rustc.unwrap_or_default()).trim(),
-        peers.join(", "),
     )
 }
 

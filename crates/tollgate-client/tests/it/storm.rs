@@ -128,7 +128,7 @@ async fn storm(tells: Tells, seed: u64) -> Storm {
 #[tokio::test(start_paused = true)]
 async fn a_thousand_who_are_denied_at_once_get_through_in_order() {
     for tells in [Tells::Tollgate, Tells::RetryAfter, Tells::RetryAfterMs, Tells::Window] {
-        for seed in 0..3 {
+        for seed in 0..2 {
             let storm = storm(tells, seed).await;
             let told = format!("{tells:?}, seed {seed}: {storm:?}");
             assert_eq!(storm.succeeded, 1_000, "{told}");
