@@ -59,7 +59,7 @@ pub(crate) struct Gate {
 
 impl Gate {
     /// A gate, and where requests to load its policy anew come out.
-    pub(crate) fn new(mut limiter: Limiter) -> (Self, mpsc::Receiver<reload::Request>) {
+    pub(crate) fn new(limiter: Limiter) -> (Self, mpsc::Receiver<reload::Request>) {
         let (reloads, requests) = mpsc::channel(1);
         let audit: Arc<Audit> = Arc::default();
         limiter.set_denial_sink(Arc::clone(&audit) as _);

@@ -1,7 +1,7 @@
 //! Telling of requests that were refused, to whoever keeps a record of them.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use tollgate_core::{Micros, Timestamp};
 use tollgate_policy::Mode;
@@ -52,15 +52,17 @@ impl fmt::Debug for Denial<'_> {
 }
 
 /// Whoever keeps a record, if anybody does.
-#[derive(Clone, Default)]
-pub(crate) struct Record(Option<Arc<dyn DenialSink>>);
+#[derive(Default)]
+pub(crate) struct Record(OnceLock<Arc<dyn DenialSink>>);
 
 impl Record {
-    pub(crate) fn kept_by(sink: Arc<dyn DenialSink>) -> Self {
-        Self(Some(sink))
+    /// Is kept by the first who wants to.
+    pub(crate) fn keep(&self, sink: Arc<dyn DenialSink>) {
+        self.0.get_or_init(|| sink);
     }
 
-    /// Tells of a request that was refused, as one of many such if there are many.
+    /// Tells of a request that was refused before its limits said anything, or since they could not: as
+    /// one of many such if there are many.
     #[cold]
     pub(crate) fn tell<'a>(
         &self,
@@ -69,11 +71,10 @@ impl Record {
         said: &(impl Iterator<Item = Said<'a>> + Clone),
         write: impl Fn(usize, &mut String),
     ) {
-        if self.0.is_some()
-            && matches!(ruling, Ruling::Uncounted | Ruling::Blocked | Ruling::UnknownKey)
-        {
+        let is_refused = matches!(ruling, Ruling::Uncounted | Ruling::Blocked | Ruling::UnknownKey);
+        if is_refused && self.0.get().is_some() {
             let now = clock.now();
-            self.tell_of(now, Turn::weight_of_denial(now).into(), ruling, said, write);
+            self.tell_of(now, Turn::weight_of_denial(now), ruling, said, write);
         }
     }
 
@@ -82,12 +83,12 @@ impl Record {
     pub(crate) fn tell_of<'a>(
         &self,
         at: Timestamp,
-        weight: u64,
+        weight: u32,
         ruling: Ruling,
         said: &(impl Iterator<Item = Said<'a>> + Clone),
         write: impl Fn(usize, &mut String),
     ) {
-        let Some(sink) = self.0.as_ref().filter(|_| weight > 0) else { return };
+        let Some(sink) = self.0.get().filter(|_| weight > 0) else { return };
         let limits = |show: &mut ShowLimit<'_>| {
             let mut text = String::new();
             for Said { place, mode, taken, .. } in said.clone() {
@@ -98,6 +99,12 @@ impl Record {
                 }
             }
         };
-        sink.refused(&Denial { at, ruling, weight: weight as u32, limits: &limits });
+        sink.refused(&Denial { at, ruling, weight, limits: &limits });
+    }
+}
+
+impl fmt::Debug for Record {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Record").field(&self.0.get().is_some()).finish()
     }
 }

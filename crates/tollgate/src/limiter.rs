@@ -15,7 +15,7 @@ use tollgate_store::bounds::MAX_BYTES_DEFAULT;
 use tollgate_store::{Answers, Asked, Charge, Claim, Clock, Enrolled, MemoryStore, OnFailure};
 use tollgate_store::{Store, Taken, TooManyLimits, Unreservable};
 
-use crate::denial::{DenialSink, Record};
+use crate::denial::DenialSink;
 use crate::envoy::Engine;
 use crate::http::fields::Spelled;
 use crate::metrics::{Counted, Counting, Live, Table, Turn};
@@ -32,7 +32,6 @@ pub struct Limiter {
     pub(crate) observer: Arc<Observer>,
     pub(crate) counted: Arc<Counted>,
     envoy: Engine,
-    record: Record,
 }
 
 /// A policy and what single keys are allowed instead, with their limits enrolled.
@@ -64,7 +63,6 @@ impl Limiter {
             observer,
             counted,
             envoy: Engine::default(),
-            record: Record::default(),
         })
     }
 
@@ -87,9 +85,9 @@ impl Limiter {
         Ok(Self::new(policy, store)?)
     }
 
-    /// Has requests that are refused told to `sink`.
-    pub fn set_denial_sink(&mut self, sink: Arc<dyn DenialSink>) {
-        self.record = Record::kept_by(sink);
+    /// Has requests that are refused told to `sink`, or to whoever wanted them first.
+    pub fn set_denial_sink(&self, sink: Arc<dyn DenialSink>) {
+        self.observer.record.keep(sink);
     }
 
     /// Decides one request, and waits for the answer if the states are not in memory. Whatever goes
@@ -156,18 +154,19 @@ impl Limiter {
                     && let Some(looked) =
                         counting.looked(self.store.clock(), ruling, decided_at(&taken))
                 {
-                    self.observe(looked, ruling, &policy, charges, &taken);
+                    self.observe(looked, &policy, charges, &taken);
                 }
                 if ruling == Ruling::Uncounted {
                     let said = said(&policy, charges, &taken);
                     let write = self.write(&policy, charges);
-                    self.record.tell(self.store.clock(), ruling, &said, write);
+                    self.observer.record.tell(self.store.clock(), ruling, &said, write);
                 }
                 ruling
             }
             other => {
                 let ruling = ruled_out(other);
-                self.record.tell(self.store.clock(), ruling, &iter::empty(), |_, _| {});
+                let record = &self.observer.record;
+                record.tell(self.store.clock(), ruling, &iter::empty(), |_, _| {});
                 ruling
             }
         };
@@ -217,14 +216,12 @@ impl Limiter {
     fn observe(
         &self,
         looked: Looked,
-        ruling: Ruling,
         policy: &InForce,
         charges: &Charges<'_, '_>,
         entries: &[Entry],
     ) {
         let said = said(policy, charges, entries);
         let write = self.write(policy, charges);
-        self.record.tell_of(looked.now, looked.denials, ruling, &said, &write);
         self.observer.look(looked, said, write);
         if looked.requests > 0 {
             for (charge, entry) in charges.iter().zip(entries) {
@@ -429,7 +426,6 @@ struct Elsewhere {
     observer: Arc<Observer>,
     counted: Arc<Counted>,
     clock: Clock,
-    record: Record,
 }
 
 /// What is kept of a charge until its answer is there.
@@ -470,12 +466,11 @@ impl Elsewhere {
             observer: Arc::clone(&limiter.observer),
             counted: Arc::clone(&limiter.counted),
             clock: store.clock().clone(),
-            record: limiter.record.clone(),
         })
     }
 
     fn verdict(self, policy: Guard<Arc<InForce>>, counting: Counting) -> Asked<Verdict> {
-        let Self { asked, charged, keys, observer, counted, clock, record } = self;
+        let Self { asked, charged, keys, observer, counted, clock } = self;
         // A guard that is kept for long makes others slower.
         let policy = Guard::into_inner(policy);
         asked.map(move |answers| {
@@ -496,12 +491,11 @@ impl Elsewhere {
             });
             let write = |place: usize, text: &mut String| text.push_str(keys.at(place));
             if ruling == Ruling::Uncounted {
-                record.tell(&clock, ruling, &said, write);
+                observer.record.tell(&clock, ruling, &said, write);
             }
             if counting.is_of_interest(ruling)
                 && let Some(looked) = counting.looked(&clock, ruling, None)
             {
-                record.tell_of(looked.now, looked.denials, ruling, &said, write);
                 observer.look(looked, said, write);
                 for (charged, taken) in charged.iter().zip(answers.taken()) {
                     charged.tenant.iter().for_each(|used| look(used, looked, taken));

@@ -23,8 +23,10 @@ use tollgate_policy::Mode;
 use tollgate_store::Taken;
 
 use crate::bounds::STORM_KEYS_MAX;
+use crate::denial::Record;
 use crate::limiter::Limiter;
 use crate::metrics::{Series, Turn};
+use crate::verdict::Ruling;
 use slices::{Slice, Slices};
 use summary::{Counter, Summary, cut};
 use waits::{Came, Waits};
@@ -104,6 +106,7 @@ const EARLY_FORGIVEN: u64 = 2;
 pub(crate) struct Observer {
     kept: Mutex<Kept>,
     waits: Waits,
+    pub(crate) record: Record,
     /// What those stood for who found somebody else at work.
     missed_requests: AtomicU64,
     missed_denials: AtomicU64,
@@ -129,6 +132,7 @@ pub(crate) struct Looked {
 }
 
 /// What one limit said to a request.
+#[derive(Clone, Copy)]
 pub(crate) struct Said<'a> {
     /// Which of the request's keys it was asked about.
     pub(crate) place: usize,
@@ -156,6 +160,7 @@ impl Observer {
         Self {
             kept: Mutex::new(Kept { slices: Slices::new(now), recent, text }),
             waits: Waits::new(now),
+            record: Record::default(),
             missed_requests: AtomicU64::new(0),
             missed_denials: AtomicU64::new(0),
         }
@@ -165,9 +170,10 @@ impl Observer {
     pub(crate) fn look<'a>(
         &self,
         looked: Looked,
-        said: impl Iterator<Item = Said<'a>>,
+        said: impl Iterator<Item = Said<'a>> + Clone,
         write: impl Fn(usize, &mut String),
     ) {
+        self.record.tell_of(looked.now, looked.denials as u32, Ruling::Denied, &said, &write);
         let (mut kept, requests, denials) = self.weigh(looked);
         let mut early = 0;
         for Said { place, series, mode, taken } in said {

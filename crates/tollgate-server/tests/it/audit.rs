@@ -1,6 +1,7 @@
 //! The audit log.
 
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
@@ -94,6 +95,25 @@ limits: [{ name: api, per: [tenant], rate: 1/day }]
     assert_eq!(wait_for(&running, 1, "unknown_key").len(), 1);
     let text = fs::read_to_string(log(&running)).unwrap();
     assert!(!text.contains("guess-4711") && !text.contains("sesame"), "{text}");
+}
+
+#[test]
+fn denials_of_descriptors_and_of_limits_that_callers_bring_along_are_written_down() {
+    let policy = "observe: { audit: audit.jsonl }\ndescriptors: envoy\nlimits: []";
+    let policy = with_doors(&["http", "admin", "resp"], policy);
+    let file = "domain: shop\ndescriptors: [{ key: user, rate_limit: { unit: day, \
+                requests_per_unit: 1 } }]";
+    let running = Running::with_files(&policy, &[("envoy/shop.yaml", file)]);
+    let call =
+        r#"{"domain": "shop", "descriptors": [{"entries": [{"key": "user", "value": "anna"}]}]}"#;
+    let ask = |_| running.ask(Door::Http, "POST /json", call).status;
+    assert_eq!([0, 1].map(ask), [200, 429]);
+    let line = wait_for(&running, 1, "denied").remove(0);
+    assert!(line["limits"][0]["key"].as_str().expect("a key").contains("anna"), "{line}");
+    let mut redis = running.connect(Door::Resp);
+    redis.write_all(b"CL.THROTTLE otto 0 1 86400\r\nCL.THROTTLE otto 0 1 86400\r\n").unwrap();
+    let line = wait_for(&running, 2, "denied").remove(1);
+    assert!(line["limits"][0]["key"].as_str().expect("a key").contains("otto"), "{line}");
 }
 
 #[test]
