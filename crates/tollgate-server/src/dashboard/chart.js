@@ -210,7 +210,9 @@ function decades(seconds, bottom) {
   const place = (value) => bottom - ((Math.log10(value) - low) / (high - low)) * (bottom - 8);
   const y = (value) => (value === null ? null : Math.min(bottom, place(Math.max(value, 10 ** low))));
   const marks = [];
-  for (let power = low; power <= high; power += 1) marks.push([place(10 ** power), power < 0 ? `${10 ** power} µs` : micros(10 ** power).replace(".0", "")]);
+  // There is no room for more than a few.
+  const step = high - low > 4 ? 2 : 1;
+  for (let power = low; power <= high; power += step) marks.push([place(10 ** power), power < 0 ? `${10 ** power} µs` : micros(10 ** power).replace(".0", "")]);
   return { y, marks };
 }
 
@@ -223,7 +225,7 @@ export function sparkline() {
 export function drawSparkline(svg, steps) {
   const most = Math.max(1, ...steps.flat());
   const area = (which) => {
-    const tops = steps.map((step, number) => `L${(number * 120) / steps.length},${(23 - (step[which] / most) * 22).toFixed(1)}h${(120 / steps.length).toFixed(2)}`);
+    const tops = steps.map((step, number) => `L${(number * 120) / steps.length},${(24 - (step[which] / most) * 23).toFixed(1)}h${(120 / steps.length).toFixed(2)}`);
     return steps.length ? `M0,24${tops.join("")}L120,24Z` : "M0,0";
   };
   [...svg.children].forEach((path, which) => setAttribute(path, "d", area(which)));

@@ -1,5 +1,5 @@
 // Pictures of the dashboard, after TOLLGATE_SECONDS of traffic that is like that of an API with a few hundred
-// customers, one of whom does not hear of Retry-After.
+// customers, all but one of whom wait as long as they are told.
 
 const { enter, launch, says } = require("./browser.cjs");
 
@@ -9,11 +9,15 @@ const STEP_MS = 100;
 const TIERS = ["enterprise", "pro", "free"];
 const CUSTOMERS = ["acme", "globex", "initech", "umbrella", "hooli", "stark", "wayne", "tyrell", "cyberdyne", "soylent"];
 
-/// Few customers send most.
+/// Until when whoever was denied waits.
+const waits = new Map();
+
+/// Few customers send most; those who were denied come later.
 function customer() {
   const rank = Math.floor(300 ** Math.random());
   const tenant = CUSTOMERS[rank - 1] ?? `customer-${rank}`;
-  return { tenant, tier: TIERS[Math.min(2, Math.floor(rank / 4))] };
+  const isWaiting = performance.now() < (waits.get(tenant) ?? 0);
+  return isWaiting ? customer() : { tenant, tier: TIERS[Math.min(2, Math.floor(rank / 4))] };
 }
 
 function checksOf(second) {
@@ -28,7 +32,9 @@ function checksOf(second) {
 async function load(traffic) {
   for (let step = 0; traffic.isOn; step += 1) {
     const began = performance.now();
-    await fetch(`${http}/v1/check/batch`, { method: "POST", body: JSON.stringify(checksOf((step * STEP_MS) / 1000)) });
+    const checks = checksOf((step * STEP_MS) / 1000);
+    const answer = await fetch(`${http}/v1/check/batch`, { method: "POST", body: JSON.stringify(checks) });
+    (await answer.json()).forEach(({ retry_after_ms }, number) => waits.set(checks[number].attributes.tenant, began + (retry_after_ms ?? 0)));
     await new Promise((go) => setTimeout(go, Math.max(0, STEP_MS - (performance.now() - began))));
   }
 }
@@ -38,8 +44,8 @@ const wide = (height) => ({ viewport: { width: 1040, height } });
 const phone = { viewport: { width: 360, height: 740 }, deviceScaleFactor: 1.5 };
 
 const PICTURES = [
-  ["dashboard-light", "overview", { ...wide(700), colorScheme: "light" }],
-  ["dashboard-dark", "overview", { ...wide(700), colorScheme: "dark" }],
+  ["dashboard-light", "overview", { ...wide(770), colorScheme: "light" }],
+  ["dashboard-dark", "overview", { ...wide(770), colorScheme: "dark" }],
   ["dashboard-phone-light", "overview", { ...phone, colorScheme: "light" }],
   ["dashboard-phone-dark", "keys", { ...phone, colorScheme: "dark" }],
   ["dashboard-limits", "limits", { ...wide(560), colorScheme: "light" }],
