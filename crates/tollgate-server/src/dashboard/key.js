@@ -3,7 +3,7 @@
 
 import { confirm, field, howLong } from "./act.js";
 import { byId, element, keep, setAttribute, setText } from "./dom.js";
-import { clock, duration, readable } from "./format.js";
+import { clock, count, duration, readable } from "./format.js";
 import { keyLink, setKeyLink } from "./keylink.js";
 import { inWords } from "./override.js";
 import { ask, pathOf } from "./server.js";
@@ -177,7 +177,7 @@ function setGauge(item, state, key) {
   setText(terms, [state.rate ?? "at a time", state.algorithm, state.shadow ? "shadow" : null].filter(Boolean).join(" · "));
   if (state.limit === null) return setText(left, "not known");
   const used = state.limit - state.remaining;
-  setText(left, `${state.remaining} of ${state.limit} left`);
+  setText(left, `${count(state.remaining)} of ${count(state.limit)} left`);
   bar.style.setProperty("--share", state.limit ? used / state.limit : 1);
   bar.classList.toggle("full", state.remaining === 0);
   setAttribute(bar, "aria-valuemax", state.limit);
@@ -190,5 +190,5 @@ function setGauge(item, state, key) {
 
 function decision(told) {
   const outcome = told.allowed ? "allowed" : "denied";
-  return element("li", {}, element("span", {}, clock(told.at_ms)), element("span", { class: outcome }, outcome), element("span", {}, `${told.remaining} left`));
+  return element("li", {}, element("span", {}, clock(told.at_ms)), element("span", { class: outcome }, outcome), element("span", {}, `${count(told.remaining)} left`));
 }
