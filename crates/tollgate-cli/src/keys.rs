@@ -1,6 +1,6 @@
 //! `tollgate keys`: what is left to single callers, and what they are allowed instead.
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Value, json};
 use tollgate_core::{KeyBuf, Micros, Quota};
 
@@ -12,10 +12,12 @@ Examples:
   tollgate keys get api:acme
   tollgate keys reset login:203.0.113.7
   tollgate keys list --denied
+  tollgate keys list --busy --over minute
+  tollgate keys ban api:acme --for 1h
   tollgate keys override api:acme --rate 900/minute --for 1h
   tollgate keys override api:acme --remove";
 
-/// Look at single keys of a running server, reset them, allow them something else
+/// Look at single keys of a running server, reset them, ban them, allow them something else
 ///
 /// A key is a limit with the values it counts by, as `tollgate check` and `tollgate explain` show it.
 /// Asked is the server's admin door.
@@ -46,6 +48,19 @@ enum Command {
     List {
         #[command(flatten)]
         which: Which,
+        /// Over how long
+        #[arg(long, value_enum, default_value_t, conflicts_with = "overrides")]
+        over: Over,
+        #[command(flatten)]
+        door: Door,
+    },
+    /// Allow a key nothing
+    Ban {
+        /// The key, such as api:acme
+        key: KeyBuf,
+        /// For how long, such as 1h; until `override --remove` unless said
+        #[arg(long = "for", value_name = "TIME")]
+        time: Option<Micros>,
         #[command(flatten)]
         door: Door,
     },
@@ -64,12 +79,34 @@ enum Command {
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 struct Which {
-    /// Those denied most often in the last ten to twenty minutes, by this server
+    /// Those denied most often, by this server
     #[arg(long)]
     denied: bool,
+    /// Those that send most, to this server
+    #[arg(long)]
+    busy: bool,
     /// Those that are allowed something else
     #[arg(long)]
     overrides: bool,
+}
+
+/// The last minute, hour or day.
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+enum Over {
+    Minute,
+    #[default]
+    Hour,
+    Day,
+}
+
+impl Over {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Minute => "minute",
+            Self::Hour => "hour",
+            Self::Day => "day",
+        }
+    }
 }
 
 /// What a key is allowed.
@@ -118,10 +155,23 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
                 false => format!("{key} had consumed nothing\n"),
             })
         }
-        Command::List { which, door } if which.denied => {
-            door.show(&door.ask("GET /v1/keys?denied=1", "")?, denied)
+        Command::List { which, over, door } if which.denied => {
+            let told = door.ask(&format!("GET /v1/keys?denied=1&over={}", over.name()), "")?;
+            door.show(&told, |told| frequent(told, "denied", "denied"))
+        }
+        Command::List { which, over, door } if which.busy => {
+            let told = door.ask(&format!("GET /v1/keys?busy=1&over={}", over.name()), "")?;
+            door.show(&told, |told| frequent(told, "requests", "requests"))
         }
         Command::List { door, .. } => door.show(&door.ask("GET /v1/overrides", "")?, overrides),
+        Command::Ban { key, time, door } => {
+            let mut body = json!({"ban": true});
+            if let Some(time) = time {
+                body["ttl_ms"] = time.as_millis_up().into();
+            }
+            let path = format!("PUT /v1/overrides/{}", in_path(key));
+            door.show(&door.ask(&path, &body.to_string())?, in_words)
+        }
         Command::Override { key, change, door } if change.remove => {
             let told = door.ask(&format!("DELETE /v1/overrides/{}", in_path(key)), "")?;
             door.show(&told, |_| format!("{key} is allowed what the policy says\n"))
@@ -204,21 +254,26 @@ fn in_words(told: &Value) -> String {
 fn change_in_words(change: &Value) -> String {
     let fields = change.as_object().into_iter().flatten().filter(|(name, _)| *name != "key");
     let fields = fields.map(|(name, value)| match value.as_str() {
+        None if name == "ban" => "banned".to_owned(),
         Some(text) => output::visible(&format!("{name} {text}")),
         None => output::visible(&format!("{name} {value}")),
     });
     fields.collect::<Vec<_>>().join(", ")
 }
 
-fn denied(told: &Value) -> String {
+/// The keys to which something happened most often, which is the member `counted` of each.
+fn frequent(told: &Value, counted: &str, what: &str) -> String {
     let number = |of: &Value| of.as_u64().unwrap_or_default();
     let seconds = number(&told["period_ms"]).div_ceil(1_000);
-    let mut text = format!("{} denied in the last {seconds} s\n", number(&told["denied"]));
+    let mut text = format!("{} {what} in the last {seconds} s\n", number(&told[counted]));
     for one in told["keys"].as_array().into_iter().flatten() {
         let key = output::visible(one["key"].as_str().unwrap_or_default());
-        text += &format!("{:>10}  {key}", number(&one["denied"]));
+        text += &format!("{:>10}  {key}", number(&one[counted]));
         if number(&one["error"]) > 0 {
             text += &format!(" (up to {} of them others')", number(&one["error"]));
+        }
+        if one["obeys"] == false {
+            text += " (does not wait as told)";
         }
         text.push('\n');
     }

@@ -1,7 +1,8 @@
 //! What a single key is allowed instead.
 //!
 //! It is written with the fields of an override in a tenants file, and means the same. But a key has
-//! no tier: what a limit says by tier, or by anything else, must be said by the change too.
+//! no tier: what a limit says by tier, or by anything else, must be said by the change too. And a key may
+//! be allowed nothing at all.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,6 +18,8 @@ use crate::policy::Policy;
 use crate::tenants::{OVERRIDE_FIELDS, Override, one_override};
 use crate::yaml;
 
+const BAN: &str = "ban";
+
 /// What one key is allowed; what is not said stays as its limit says it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Change {
@@ -28,6 +31,8 @@ pub struct Change {
     pub queue: Option<u32>,
     /// How many at a time, of a concurrency limit.
     pub concurrency: Option<u32>,
+    /// Nothing, whatever the limit says; then the others are not said.
+    pub is_ban: bool,
 }
 
 impl Change {
@@ -56,7 +61,7 @@ fn read(
     let root = yaml::read(source, report).ok()?;
     let mut decoder = Decoder::new(source, report);
     let [rate, burst, queue, concurrency] = OVERRIDE_FIELDS;
-    let fields = decoder.fields(&root, OWNER, &[rate, burst, queue, concurrency, also])?;
+    let fields = decoder.fields(&root, OWNER, &[rate, burst, queue, concurrency, BAN, also])?;
     let told = fields.get(also).map(|node| (node.span, decoder.text(node, OWNER, also)));
     let millis = match told {
         Some((span, text)) => {
@@ -69,6 +74,15 @@ fn read(
         }
         None => None,
     };
+    if let Some(node) = fields.get(BAN) {
+        let is_alone = OVERRIDE_FIELDS.iter().all(|field| fields.get(field).is_none());
+        if decoder.switch(&fields, OWNER, BAN)? && is_alone {
+            return Some((Change { is_ban: true, ..Change::default() }, millis));
+        }
+        let sentence = "ban is true and goes alone; leave it out to allow the key something";
+        decoder.mistake(node.span, OWNER, sentence);
+        return None;
+    }
     let said = one_override(&fields, OWNER, root.span, &mut decoder)?;
     for (field, count) in
         [("rate", said.rate.len()), ("burst", said.burst.len()), ("queue", said.queue.len())]
@@ -84,6 +98,7 @@ fn read(
         burst: said.burst.first().copied(),
         queue: said.queue.first().copied(),
         concurrency: said.concurrency,
+        is_ban: false,
     };
     Some((change, millis))
 }
@@ -96,7 +111,8 @@ impl fmt::Display for Change {
             [("burst", self.burst), ("queue", self.queue), ("concurrency", self.concurrency)];
         let numbers =
             numbers.into_iter().filter_map(|(field, number)| Some((field, number?.to_string())));
-        let fields = quoted.map(|rate| ("rate", rate)).into_iter().chain(numbers);
+        let ban = self.is_ban.then(|| (BAN, "true".to_owned()));
+        let fields = quoted.map(|rate| ("rate", rate)).into_iter().chain(numbers).chain(ban);
         let fields: Vec<String> =
             fields.map(|(field, value)| format!("\"{field}\":{value}")).collect();
         write!(f, "{{{}}}", fields.join(","))
@@ -210,7 +226,7 @@ impl Base {
 
 impl Policy {
     /// The limit of a key, and its rate as it is told, that one of the [`rules`](Self::rules) becomes
-    /// by a change; or why the change means nothing to it.
+    /// by a change; or why the change means nothing to it. A ban is no limit, and is not asked about.
     pub fn changed(&self, rule: usize, change: &Change) -> Result<(Limit, Option<Quota>), String> {
         let rule = &self.rules()[rule];
         let changed = rule.details.base.changed(rule.algorithm, change, rule.is_sharded);

@@ -201,6 +201,8 @@ fn limit(policy: &Policy, rule: &Rule) -> serde_json::Value {
         "algorithm": rule.algorithm().name(),
         "rates": rates,
         "per": per,
+        "tiers": rule.tiers(),
+        "line": rule.place().line,
         "shadow": rule.mode() == tollgate::Mode::Shadow,
     })
 }

@@ -48,6 +48,11 @@ impl Answers {
         &self.taken
     }
 
+    /// The same, for whoever knows better.
+    pub fn taken_mut(&mut self) -> &mut [Taken] {
+        &mut self.taken
+    }
+
     /// What [`Claim::new`] takes.
     pub fn origin(&self) -> Option<&Arc<Origin>> {
         self.origin.as_ref()

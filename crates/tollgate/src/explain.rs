@@ -170,19 +170,20 @@ impl Limiter {
             let policy = Guard::from_inner(Arc::clone(&policy));
             return Asked::Ready(Verdict { ruling, taken, origin: None, policy });
         };
-        policy.override_charges(charges, self.store());
+        let costs: Vec<Cost> = charges.iter().map(|charge| charge.cost).collect();
+        let bans = policy.override_charges(charges, self.store());
         let look = |charge| Charge { cost: Cost::PEEK, ..asked(&policy, charge) };
         let asked: Vec<Charge<'_>> = charges.iter().map(look).collect();
         let answers = self.store().take_each(&asked);
-        let place = |charge: &tollgate_policy::Charge<'_, '_>| {
-            (charge.rule_index as u32, charge.limit as u32, charge.cost)
-        };
-        let places: Vec<(u32, u32, Cost)> = charges.iter().map(place).collect();
+        let places: Vec<(u32, u32)> =
+            charges.iter().map(|charge| (charge.rule_index as u32, charge.limit as u32)).collect();
         let policy = Arc::clone(&policy);
         answers.map(move |answers| {
             let (mut ruling, mut taken) = (Ruling::Allowed, SmallVec::new());
-            for ((rule, limit, cost), said) in places.into_iter().zip(answers.taken()) {
-                let said = would_say(said, cost);
+            let told = answers.taken().iter().zip(costs);
+            let mut told: Vec<Taken> = told.map(|(said, cost)| would_say(said, cost)).collect();
+            bans.apply(&mut told);
+            for ((rule, limit), said) in places.into_iter().zip(told) {
                 ruling = ruled(ruling, &policy.policy.rules()[rule as usize], &said);
                 taken.push(Entry { rule, limit, taken: said });
             }

@@ -20,7 +20,7 @@ use crate::envoy::Engine;
 use crate::http::fields::Spelled;
 use crate::metrics::{Counted, Counting, Live, Table, Turn};
 use crate::observe::{self, Looked, Observer, Said};
-use crate::overrides::{Override, Overrides};
+use crate::overrides::{Bans, Overridden, Override, Overrides};
 use crate::verdict::{Entry, Ruling, Verdict};
 
 /// Decides requests under a policy, which can be replaced while it does.
@@ -139,13 +139,16 @@ impl Limiter {
                         keys.push(|text| self.store.write_key_text(&key(charge), text));
                     }
                 }
-                if !policy.overrides.are_none() {
-                    policy.override_charges(charges, &self.store);
-                }
+                let bans = match policy.overrides.are_none() {
+                    true => Bans::default(),
+                    false => policy.override_charges(charges, &self.store),
+                };
                 let ruling = match self.store.memory() {
-                    Some(store) => settle(store, &policy, charges, counting.turn, &mut taken),
-                    None => {
-                        elsewhere = Elsewhere::ask(self, &policy, charges, counting.turn);
+                    Some(store) if bans.are_none() => {
+                        settle(store, &policy, charges, counting.turn, &mut taken)
+                    }
+                    _ => {
+                        elsewhere = Elsewhere::ask(self, &policy, charges, bans, counting.turn);
                         Ruling::Allowed
                     }
                 };
@@ -417,7 +420,7 @@ fn said<'c>(
     })
 }
 
-/// What is asked of a store that is not in memory.
+/// What is asked of a store that is not in memory, or of any about a key that is banned.
 struct Elsewhere {
     asked: Asked<Answers>,
     charged: SmallVec<[Charged; INLINE]>,
@@ -443,6 +446,7 @@ impl Elsewhere {
         limiter: &Limiter,
         policy: &InForce,
         charges: &Charges<'_, '_>,
+        bans: Bans,
         turn: Turn,
     ) -> Option<Self> {
         let store = &limiter.store;
@@ -460,7 +464,7 @@ impl Elsewhere {
             keys.push(|text| policy.write_shown_key(store, &key(charge), text));
         }
         (!asked.is_empty()).then(|| Self {
-            asked: store.take(&asked),
+            asked: bans.after(store.take(&asked)),
             charged,
             keys,
             observer: Arc::clone(&limiter.observer),
@@ -605,20 +609,35 @@ impl InForce {
         store.write_key_text(&Key { limit: key.limit, values: &values }, text);
     }
 
-    /// Which of the enrolled limits a key under a rule has by an override.
-    pub(crate) fn overridden(&self, rule: usize, key: &Key<'_>, store: &Store) -> Option<usize> {
-        let place = self.overrides.find(rule, key, store)?;
-        Some(self.policy.limits().len() + place)
+    /// What a key under a rule has by an override; a limit is one of those enrolled.
+    pub(crate) fn overridden(
+        &self,
+        rule: usize,
+        key: &Key<'_>,
+        store: &Store,
+    ) -> Option<Overridden> {
+        Some(match self.overrides.find(rule, key, store)? {
+            Overridden::Limit(place) => Overridden::Limit(self.policy.limits().len() + place),
+            banned @ Overridden::Banned(_) => banned,
+        })
     }
 
-    /// Puts the limits of overrides in the place of those of the policy.
+    /// Puts the limits of overrides in the place of those of the policy. A request with a key that is
+    /// banned is charged for nothing.
     #[cold]
-    pub(crate) fn override_charges(&self, charges: &mut Charges<'_, '_>, store: &Store) {
-        for charge in charges {
-            if let Some(limit) = self.overridden(charge.rule_index, &key(charge), store) {
-                charge.limit = limit;
+    pub(crate) fn override_charges(&self, charges: &mut Charges<'_, '_>, store: &Store) -> Bans {
+        let mut bans = Bans::default();
+        for (place, charge) in charges.iter_mut().enumerate() {
+            match self.overridden(charge.rule_index, &key(charge), store) {
+                Some(Overridden::Limit(limit)) => charge.limit = limit,
+                Some(Overridden::Banned(left)) => bans.add(place, left),
+                None => {}
             }
         }
+        if !bans.are_none() {
+            charges.iter_mut().for_each(|charge| charge.cost = Cost::PEEK);
+        }
+        bans
     }
 
     /// The rate of an enrolled limit as it was written; none of a concurrency limit.

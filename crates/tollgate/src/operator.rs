@@ -12,7 +12,7 @@ use tollgate_store::{Asked, Charge, OnFailure, Taken};
 use crate::bounds::{KEY_OVERRIDES_MAX, LOOKS_MAX};
 use crate::limiter::{InForce, Limiter};
 use crate::observe::Recent;
-use crate::overrides::{KeyRefused, Override};
+use crate::overrides::{Bans, KeyRefused, Overridden, Override, changed};
 use crate::verdict::{Entry, Ruling, Verdict};
 
 /// A key as it is now.
@@ -44,9 +44,13 @@ impl Limiter {
         let text = self.store().key_text(&key);
         let changed = policy.overridden(named.rule, &key, self.store());
         let limits: SmallVec<[usize; 4]> = match changed {
-            Some(limit) => std::iter::once(limit).collect(),
-            None => named.limits.into_iter().take(LOOKS_MAX).collect(),
+            Some(Overridden::Limit(limit)) => std::iter::once(limit).collect(),
+            _ => named.limits.into_iter().take(LOOKS_MAX).collect(),
         };
+        let mut bans = Bans::default();
+        if let Some(Overridden::Banned(left)) = changed {
+            (0..limits.len()).for_each(|place| bans.add(place, left));
+        }
         let charge = |limit: &usize| Charge {
             cost: Cost::PEEK,
             // Not what this node counts by itself meanwhile: that is not what the key has consumed.
@@ -62,7 +66,9 @@ impl Limiter {
             if answers.taken().iter().any(|taken| matches!(taken, Taken::Uncounted { .. })) {
                 return None;
             }
-            let taken = limits.iter().zip(answers.taken());
+            let mut told: SmallVec<[Taken; 4]> = answers.taken().into();
+            bans.apply(&mut told);
+            let taken = limits.iter().zip(&told);
             let taken =
                 taken.map(|(limit, taken)| Entry { rule, limit: *limit as u32, taken: *taken });
             let (taken, ruling) = (taken.collect(), Ruling::Allowed);
@@ -92,7 +98,7 @@ impl Limiter {
     pub fn try_override(&self, one: &Override) -> Result<(), KeyRefused> {
         let policy = self.in_force();
         let named = named(&policy, &one.key)?;
-        let changed = policy.policy.changed(named.rule, &one.change);
+        let changed = changed(&policy.policy, named.rule, &one.change);
         changed.map(drop).map_err(|why| KeyRefused::Change { why })
     }
 

@@ -8,9 +8,10 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::error;
 use std::fmt;
 
-use tollgate_core::{Key, KeyBuf, Quota, Timestamp};
-use tollgate_policy::{Change, Mistakes, Policy};
-use tollgate_store::{Enrolled, Store, TooManyLimits};
+use smallvec::SmallVec;
+use tollgate_core::{Decision, Key, KeyBuf, Limit, Micros, Outcome, Quota, Timestamp};
+use tollgate_policy::{Change, Mistakes, Mode, Policy};
+use tollgate_store::{Answers, Asked, Enrolled, Store, Taken, TooManyLimits};
 
 use crate::bounds::KEY_OVERRIDES_MAX;
 
@@ -68,17 +69,90 @@ impl fmt::Display for Override {
 pub(crate) struct Overrides {
     list: BTreeMap<String, Override>,
     /// By the key's text, those that mean something to the policy.
-    places: HashMap<String, usize>,
+    made: HashMap<String, Made>,
     /// The rules that have any.
     rules: HashSet<usize>,
-    made: Vec<Made>,
+    /// Of those that are limits, in their order.
+    rates: Vec<Option<Quota>>,
 }
 
-/// One, made into a limit.
+/// One, made into what it means.
 #[derive(Debug)]
 struct Made {
-    rate: Option<Quota>,
+    /// Which of the limits; none if it is a ban.
+    limit: Option<usize>,
     until: Option<Timestamp>,
+}
+
+/// What a key has by an override.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Overridden {
+    /// Another limit.
+    Limit(usize),
+    /// Nothing, for so long if that is known.
+    Banned(Option<Micros>),
+}
+
+/// The keys of a request that are banned: which of its charges, and for how long.
+#[derive(Debug, Default)]
+pub(crate) struct Bans(SmallVec<[(usize, Option<Micros>); 1]>);
+
+impl Bans {
+    pub(crate) fn are_none(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn add(&mut self, place: usize, left: Option<Micros>) {
+        self.0.push((place, left));
+    }
+
+    /// What a store answers, with denials in the place of what it said of the keys.
+    pub(crate) fn after(self, asked: Asked<Answers>) -> Asked<Answers> {
+        if self.are_none() {
+            return asked;
+        }
+        asked.map(move |mut answers| {
+            self.apply(answers.taken_mut());
+            answers
+        })
+    }
+
+    /// Puts denials in the place of what the limits said.
+    pub(crate) fn apply(&self, taken: &mut [Taken]) {
+        for &(place, left) in &self.0 {
+            taken[place] = denial(&taken[place], left);
+        }
+    }
+}
+
+/// What a banned key is told, whose limit said something else.
+fn denial(said: &Taken, left: Option<Micros>) -> Taken {
+    let said = said.decision();
+    let reset_after = said.map_or(Micros::ZERO, |said| said.reset_after);
+    Taken::without_store(Decision {
+        outcome: Outcome::Denied { retry_after: left },
+        limit: said.map_or(0, |said| said.limit),
+        remaining: 0,
+        reset_after: left.unwrap_or(reset_after),
+        next_after: left,
+    })
+}
+
+/// What a change makes of one of the policy's rules: a limit with its rate, or none if it is a ban; or
+/// why it means nothing to it.
+pub(crate) fn changed(
+    policy: &Policy,
+    rule: usize,
+    change: &Change,
+) -> Result<Option<(Limit, Option<Quota>)>, String> {
+    let banned = &policy.rules()[rule];
+    match (change.is_ban, banned.mode()) {
+        (false, _) => policy.changed(rule, change).map(Some),
+        (true, Mode::Enforce) => Ok(None),
+        (true, Mode::Shadow) => {
+            Err(format!("override of {:?}: it is in shadow, and denies nobody", banned.name()))
+        }
+    }
 }
 
 impl Overrides {
@@ -92,11 +166,17 @@ impl Overrides {
         let mut overrides = Self::default();
         for (text, one) in &list {
             let Ok(named) = policy.named(&one.key) else { continue };
-            let Ok((limit, rate)) = policy.changed(named.rule, &one.change) else { continue };
-            enrolled.push(store.enroll(limit)?);
+            let limit = match changed(policy, named.rule, &one.change) {
+                Ok(Some((limit, rate))) => {
+                    enrolled.push(store.enroll(limit)?);
+                    overrides.rates.push(rate);
+                    Some(overrides.rates.len() - 1)
+                }
+                Ok(None) => None,
+                Err(_) => continue,
+            };
             overrides.rules.insert(named.rule);
-            overrides.places.insert(text.clone(), overrides.made.len());
-            overrides.made.push(Made { rate, until: one.until });
+            overrides.made.insert(text.clone(), Made { limit, until: one.until });
         }
         Ok(Self { list, ..overrides })
     }
@@ -111,19 +191,22 @@ impl Overrides {
         self.made.is_empty()
     }
 
-    /// Which of them a key under a rule has.
-    pub(crate) fn find(&self, rule: usize, key: &Key<'_>, store: &Store) -> Option<usize> {
+    /// What a key under a rule has by one of them.
+    pub(crate) fn find(&self, rule: usize, key: &Key<'_>, store: &Store) -> Option<Overridden> {
         if !self.rules.contains(&rule) {
             return None;
         }
-        let place = *self.places.get(&store.key_text(key))?;
-        let is_over = self.made[place].until.is_some_and(|until| store.shared_now() >= until);
-        (!is_over).then_some(place)
+        let Made { limit, until } = self.made.get(&store.key_text(key))?;
+        let left = until.map(|until| until.since(store.shared_now()));
+        if left.is_some_and(Micros::is_zero) {
+            return None;
+        }
+        Some(limit.map_or(Overridden::Banned(left), Overridden::Limit))
     }
 
     /// The rate of one, as it was written.
     pub(crate) fn rate(&self, place: usize) -> Option<Quota> {
-        self.made[place].rate
+        self.rates[place]
     }
 }
 

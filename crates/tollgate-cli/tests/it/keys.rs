@@ -74,6 +74,30 @@ fn the_keys_that_are_denied_most_are_listed() {
     let lines: Vec<&str> = told.lines().collect();
     assert!(lines[0].starts_with("2 denied in the last "), "{told}");
     assert_eq!(lines[1..], ["         2  api:anna"]);
+    for over in ["minute", "hour", "day"] {
+        let told = asked.told(&["list", "--denied", "--over", over]);
+        assert!(told.contains("         2  api:anna"), "{over}: {told}");
+    }
+    let told = asked.told(&["list", "--busy", "--over", "minute"]);
+    assert!(told.contains(" requests in the last ") && told.contains("  api:anna\n"), "{told}");
+    let json = asked.told(&["list", "--busy", "--output", "json"]);
+    let json: Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!(json["keys"][0]["limits"], serde_json::json!(["api"]));
+}
+
+#[test]
+fn a_key_is_banned_for_a_while_or_until_that_is_taken_back() {
+    let asked = Asked::new();
+    let told = asked.told(&["ban", "api:anna", "--for", "1h"]);
+    assert!(told.starts_with("api:anna\n  10/day: 0 of 10 left, whole again in "), "{told}");
+    assert!(told.contains("  override: banned, until_ms 1"), "{told}");
+    assert_eq!(asked.spend("user=anna", 1), [Some(3)]);
+    assert_eq!(asked.spend("user=ben", 1), [Some(0)]);
+    asked.told(&["override", "api:anna", "--remove"]);
+    assert_eq!(asked.spend("user=anna", 1), [Some(0)]);
+    let told = asked.told(&["ban", "slots:x"]);
+    assert!(told.ends_with("  override: banned\n"), "{told}");
+    assert_eq!(asked.told(&["list", "--overrides"]), "slots:x: banned\n");
 }
 
 #[test]
@@ -118,6 +142,11 @@ fn what_cannot_be_meant_ends_with_2() {
         (&["get", "api:%zz"], "is no part of a key"),
         (&["list"], "--denied"),
         (&["list", "--denied", "--overrides"], "--overrides"),
+        (&["list", "--denied", "--busy"], "--busy"),
+        (&["list", "--busy", "--over", "week"], "week"),
+        (&["list", "--overrides", "--over", "day"], "--over"),
+        (&["ban", "api:a", "--for", "soon"], "soon"),
+        (&["ban", "api:a", "--rate", "5/day"], "--rate"),
         (&["override", "api:a"], "say what the key is allowed, for example --rate 900/minute"),
         (&["override", "api:a", "--for", "1h"], "say what the key is allowed"),
         (&["override", "api:a", "--rate", "5/minuet"], "5/minuet"),

@@ -540,7 +540,7 @@ impl Decoder<'_, '_, '_> {
         count.map(|count| At { value: count as u16, span: node.span })
     }
 
-    fn switch(&mut self, fields: &Fields<'_>, owner: &str, field: &str) -> Option<bool> {
+    pub(crate) fn switch(&mut self, fields: &Fields<'_>, owner: &str, field: &str) -> Option<bool> {
         match fields.get(field) {
             Some(node) => self.one_of(node, owner, field, &[("true", true), ("false", false)]),
             None => Some(false),

@@ -145,7 +145,14 @@ fn a_change_that_means_nothing_is_refused_with_the_sentence_of_a_tenants_file() 
             "rate \"5/minuet\" is not a rate; write for example 5/minute",
         ),
         ("login:a:b", "{}", "it changes nothing; write for example {rate: 900/minute}"),
-        ("login:a:b", "[]", "a map is expected here, of rate, burst, queue, concurrency, ttl_ms"),
+        (
+            "login:a:b",
+            "[]",
+            "a map is expected here, of rate, burst, queue, concurrency, ban, ttl_ms",
+        ),
+        ("login:a:b", "{\"ban\": \"yes\"}", "ban"),
+        ("login:a:b", "{\"ban\": false}", "ban is true and goes alone"),
+        ("login:a:b", "{\"ban\": true, \"rate\": \"5/minute\"}", "ban is true and goes alone"),
         ("login:a:b", "", ""),
         ("login:a:b", "{\"rat\": \"5/minute\"}", "rate"),
         ("login:a:b", "{\"rate\": [\"5/minute\", \"9/hour\"]}", "rate has 2 where a key has 1"),
@@ -176,4 +183,7 @@ fn a_change_reads_back_from_what_it_is_written_as() {
     assert_eq!(Change::parse(&change.to_string(), "until_ms"), Ok((change, None)));
     let slots = Change { concurrency: Some(3), ..Change::default() };
     assert_eq!(Change::parse(&slots.to_string(), "until_ms"), Ok((slots, None)));
+    let (ban, millis) = Change::parse("{\"ban\": true, \"ttl_ms\": 5}", "ttl_ms").unwrap();
+    assert_eq!((ban.to_string(), millis), ("{\"ban\":true}".to_owned(), Some(5)));
+    assert_eq!(Change::parse(&ban.to_string(), "until_ms"), Ok((ban, None)));
 }

@@ -291,7 +291,7 @@ fn requests_sent_together_are_answered_in_order_over_one_connection() {
 }
 
 /// Whether an answer is as it is shown, where "…" stands for anything.
-fn is_as_shown(answer: &Value, shown: &Value) -> bool {
+pub(crate) fn is_as_shown(answer: &Value, shown: &Value) -> bool {
     match (answer, shown) {
         (_, Value::String(dots)) if dots == "…" => true,
         (Value::Object(answer), Value::Object(shown)) => {
@@ -306,13 +306,19 @@ fn is_as_shown(answer: &Value, shown: &Value) -> bool {
     }
 }
 
-#[test]
-fn the_page_of_the_api_shows_what_is_answered() {
-    let page = include_str!("../../../../docs/http-api.md");
+/// A request that a page shows, and the answer to it.
+pub(crate) struct Example<'p> {
+    pub(crate) line: &'p str,
+    pub(crate) body: &'p str,
+    pub(crate) status: &'p str,
+    pub(crate) answer: Value,
+}
+
+/// The policy that a page begins with, and its examples in their order.
+pub(crate) fn examples(page: &str) -> (&str, Vec<Example<'_>>) {
     let fences: Vec<&str> = page.split("```").skip(1).step_by(2).collect();
     let policy = fences[0].strip_prefix("yaml").expect("the policy comes first");
-    let running = start(policy);
-    let (mut shown, mut reservation) = (0, String::new());
+    let mut examples = Vec::new();
     for two in fences.windows(2) {
         let (Some(asked), Some(answered)) =
             (two[0].strip_prefix("http\n"), two[1].strip_prefix("json "))
@@ -320,20 +326,30 @@ fn the_page_of_the_api_shows_what_is_answered() {
             continue;
         };
         let (line, body) = asked.split_once('\n').expect("a line");
-        let (status, expected) = answered.split_once('\n').expect("a line");
+        let (status, answer) = answered.split_once('\n').expect("a line");
+        let answer = serde_json::from_str(answer).expect("the page shows JSON");
+        examples.push(Example { line, body: body.trim(), status, answer });
+    }
+    (policy, examples)
+}
+
+#[test]
+fn the_page_of_the_api_shows_what_is_answered() {
+    let (policy, examples) = examples(include_str!("../../../../docs/http-api.md"));
+    let running = start(policy);
+    let mut reservation = String::new();
+    assert!(examples.len() >= 6, "only {} examples were found", examples.len());
+    for Example { line, body, status, answer: expected } in examples {
         // What is settled is what was reserved last.
         let last = format!(r#""reservation": "{reservation}""#);
         let body = body.replace(r#""reservation": "…""#, &last);
-        let answer = running.ask(Door::Http, line, body.trim());
-        assert_eq!(answer.status.to_string(), status, "{asked}");
-        let expected: Value = serde_json::from_str(expected).expect("the page shows JSON");
-        assert!(is_as_shown(&answer.json(), &expected), "{asked}: {}", answer.body);
+        let answer = running.ask(Door::Http, line, &body);
+        assert_eq!(answer.status.to_string(), status, "{line} {body}");
+        assert!(is_as_shown(&answer.json(), &expected), "{line} {body}: {}", answer.body);
         if let Some(name) = answer.json()["reservation"].as_str() {
             name.clone_into(&mut reservation);
         }
-        shown += 1;
     }
-    assert!(shown >= 6, "only {shown} examples were found");
 }
 
 #[test]

@@ -191,6 +191,38 @@ fn an_override_outlives_a_reload_and_may_have_an_end() {
 }
 
 #[test]
+fn a_banned_key_is_told_how_long_it_is() {
+    let running = Running::start(DOORS, LIMITS);
+    let put = admin(&running, "PUT /v1/overrides/api:anna", r#"{"ban": true, "ttl_ms": 3600000}"#);
+    assert_eq!(put.status, 200, "{}", put.body);
+    let told = put.json();
+    assert_eq!(told["override"]["ban"], true);
+    assert!(told["override"]["until_ms"].is_u64(), "{told}");
+    let denied = running.ask(Door::Http, "GET /v1/check?user=anna", "");
+    let wait = denied.json()["retry_after_ms"].as_u64().unwrap();
+    assert_eq!(denied.status, 429);
+    assert!((3_000_000..=3_600_000).contains(&wait), "{}", denied.body);
+    assert!(denied.field("retry-after").is_some());
+    assert_eq!(spend(&running, "user=ben", 1), [200]);
+    let asked = r#"{"attributes": {"user": "anna"}}"#;
+    let explained = admin(&running, "POST /v1/explain", asked).json();
+    assert_eq!(explained["ruling"], "denied");
+    assert_eq!(admin(&running, "DELETE /v1/overrides/api:anna", "").status, 200);
+    assert_eq!(left(&running, "api:anna"), 10, "it was charged nothing");
+    assert_eq!(spend(&running, "user=anna", 1), [200]);
+    for (body, expected) in [
+        (r#"{"ban": false}"#, "ban is true and goes alone"),
+        (r#"{"ban": true, "rate": "1/day"}"#, "ban is true and goes alone"),
+        (r#"{"ban": 1}"#, "ban"),
+        (r#"{"ban": true, "ttl_ms": 0}"#, "ttl_ms is 0"),
+    ] {
+        let refused = admin(&running, "PUT /v1/overrides/api:anna", body);
+        assert_eq!(refused.status, 400, "{body}: {}", refused.body);
+        assert!(detail(&refused).contains(expected), "{body}: {}", refused.body);
+    }
+}
+
+#[test]
 fn what_cannot_be_is_refused_with_a_sentence() {
     let running = Running::start(DOORS, LIMITS);
     for (head, body, status, expected) in [

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 use tollgate_server::Door;
 
+use crate::http::{Example, examples, is_as_shown};
 use crate::server::{Answer, Running, eventually, with_doors};
 
 const DOORS: &[&str] = &["http", "admin"];
@@ -298,4 +299,29 @@ limits: [{ name: api, per: [user], rate: 1/day }]
         let named = admin(&open, &format!("{head}\nhost: evil.example"), body);
         assert_eq!(named.status, 403, "without a token only localhost: {head}");
     }
+}
+
+#[test]
+fn the_page_of_the_admin_door_shows_what_is_answered() {
+    let (policy, examples) = examples(include_str!("../../../../docs/admin.md"));
+    let running = Running::start(DOORS, policy);
+    spend(&running, "user=acme", 4);
+    eventually("the second is over", || live(&running, "")["limits"][0]["denied"] == 1);
+    assert!(examples.len() >= 12, "only {} examples were found", examples.len());
+    for Example { line, body, status, answer: expected } in examples {
+        let answer = admin(&running, line, body);
+        assert_eq!(answer.status.to_string(), status, "{line} {body}");
+        assert!(is_as_shown(&answer.json(), &expected), "{line} {body}: {}", answer.body);
+    }
+}
+
+#[test]
+fn the_limits_in_force_are_told_with_where_they_are_written() {
+    let running = Running::start(DOORS, LIMITS);
+    let told = told(&running, "GET /v1/policy", "");
+    let lines: Vec<_> = told["limits"].as_array().unwrap().iter().map(|it| &it["line"]).collect();
+    let text = with_doors(DOORS, LIMITS);
+    let of = |name: &str| text.lines().position(|line| line.contains(name)).unwrap() + 1;
+    assert_eq!(lines, [&json!(of("name: api")), &json!(of("name: trial"))]);
+    assert_eq!(told["limits"][0]["tiers"], json!([]));
 }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use tollgate::bounds::KEY_OVERRIDES_MAX;
 use tollgate::http::json;
-use tollgate::{Change, KeyBuf, KeyRefused, Override, Timestamp};
+use tollgate::{Change, KeyBuf, KeyRefused, Override, Request, Ruling, Timestamp};
 
 use crate::{Gate, MIDNIGHT, parse, time};
 
@@ -24,7 +24,10 @@ fn look(gate: &Gate, text: &str) -> Value {
     let look = look.expect("memory answers");
     let mut out = Vec::new();
     json::write_look(&mut out, &look, text);
-    serde_json::from_slice(&out).expect("JSON")
+    let mut told: Value = serde_json::from_slice(&out).expect("JSON");
+    // Which decisions are remembered goes by chance.
+    assert!(told.as_object_mut().expect("an object").remove("recent").is_some());
+    told
 }
 
 /// What is left of each limit that a key may be under.
@@ -179,6 +182,67 @@ mod overrides {
         assert_eq!(gate.limiter.overrides().len(), 1);
         gate.limiter.replace_policy(parse(POLICY)).unwrap();
         assert_eq!(gate.left(&ANNA)[0], 20);
+    }
+
+    #[test]
+    fn a_banned_key_is_denied_until_its_time_is_over_and_charged_nothing() {
+        let gate = Gate::new(POLICY);
+        assert_eq!(gate.admitted(2, &ANNA), 2);
+        put(&gate, "api:anna", "{ban: true}", Some(MIDNIGHT.plus(time("1h")))).unwrap();
+        gate.advance("59m");
+        let verdict = gate.check(&ANNA);
+        assert!(!verdict.is_allowed());
+        assert_eq!(verdict.retry_after(), Some(time("1m")));
+        let told: Vec<_> = verdict.answers().map(|it| (it.is_allowed(), it.decision())).collect();
+        let (api, daily) = (told[0].1.unwrap(), told[1].1.unwrap());
+        assert_eq!((told[0].0, api.limit, api.remaining), (false, 10, 0));
+        assert_eq!((told[1].0, daily.remaining), (true, 998), "other limits are as they were");
+        assert_eq!(gate.left(&[("user", "ben")]), [10, 1000]);
+        let shown = look(&gate, "api:anna");
+        assert_eq!(shown["limits"][0]["retry_after_ms"], 60_000);
+        assert_eq!(shown["override"]["ban"], true);
+        assert_eq!(gate.limiter.metrics().limits[0].denied, 1);
+        let peeked = gate.limiter.peek(&Request::new(&[("user", b"anna")])).wait();
+        assert_eq!((peeked.ruling(), peeked.retry_after()), (Ruling::Denied, Some(time("1m"))));
+        gate.advance("1m");
+        assert_eq!(gate.left(&ANNA), [10, 998]);
+        assert!(gate.check(&ANNA).is_allowed());
+    }
+
+    #[test]
+    fn a_ban_without_an_end_tells_no_wait_and_is_taken_back() {
+        let gate = Gate::new(POLICY);
+        put(&gate, "api:anna", "{ban: true}", None).unwrap();
+        let verdict = gate.check(&ANNA);
+        assert_eq!((verdict.ruling(), verdict.retry_after()), (Ruling::Denied, None));
+        assert_eq!(gate.limiter.overrides()[0].to_string(), "{\"ban\":true}");
+        assert!(gate.limiter.remove_override(&key("api:anna")));
+        assert!(gate.check(&ANNA).is_allowed());
+    }
+
+    #[test]
+    fn a_ban_needs_no_rate_where_that_goes_by_tier_and_a_limit_that_denies() {
+        let policy = "
+limits:
+  - { name: api, per: [user], rate: { by: tier, values: { free: 1/day }, default: 2/day } }
+  - { name: trial, per: [user], rate: 1/day, mode: shadow }
+";
+        let gate = Gate::new(policy);
+        put(&gate, "api:anna", "{ban: true}", None).unwrap();
+        assert!(!gate.check(&ANNA).is_allowed());
+        let refused = put(&gate, "trial:anna", "{ban: true}", None).unwrap_err();
+        assert_eq!(
+            refused.to_string(),
+            "override of \"trial\": it is in shadow, and denies nobody"
+        );
+        // A limit that is in shadow from now on bans nobody, and is paid as ever.
+        gate.limiter.remove_override(&key("api:anna"));
+        gate.limiter
+            .replace_policy(parse(&policy.replace("mode: shadow", "mode: enforce")))
+            .unwrap();
+        put(&gate, "trial:anna", "{ban: true}", None).unwrap();
+        gate.limiter.replace_policy(parse(policy)).unwrap();
+        assert_eq!((gate.admitted(5, &ANNA), gate.left(&ANNA)), (2, vec![0, 0]));
     }
 
     #[test]
