@@ -224,7 +224,7 @@ impl Desk {
         if let Some(span) = &span {
             request.headers_mut().insert(TRACEPARENT, span.context());
         }
-        let told = span.map(|span| (Arc::clone(gate), span));
+        let gate = Arc::clone(gate);
         let answering = match doubtful {
             None => Ok(self.limited.clone().call(request)),
             Some(why) => Err(why),
@@ -244,9 +244,7 @@ impl Desk {
                 Ok(Ok(response)) => Outgoing::judged(response, under_way, deadline),
                 Err(answer) => Outgoing::own(answer, under_way),
             };
-            if let Some((gate, span)) = told {
-                gate.traces.end(&gate, span, response.status());
-            }
+            gate.traces.end(&gate, span, response.status());
             if let Some((name, id)) = id {
                 response.headers_mut().insert(name, id);
             }

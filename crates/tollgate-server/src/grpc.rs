@@ -72,9 +72,7 @@ where
         let span = gate.traces.begin(&gate, entrance.door, &request);
         async move {
             let answer = answer(request, &entrance, &gate).await;
-            if let Some(span) = span {
-                gate.traces.end(&gate, span, answer.status());
-            }
+            gate.traces.end(&gate, span, answer.status());
             Ok::<_, Infallible>(answer)
         }
     });

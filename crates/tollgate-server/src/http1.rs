@@ -47,9 +47,7 @@ where
                 None => answered.await,
                 Some(why) => closing(problem(StatusCode::BAD_REQUEST, why)),
             };
-            if let Some(span) = span {
-                gate.traces.end(gate, span, answer.status());
-            }
+            gate.traces.end(gate, span, answer.status());
             // Whoever is told so before we close does not send into a closed connection.
             Ok::<_, Infallible>(if is_ready { answer } else { closing(answer) })
         }

@@ -89,8 +89,9 @@ impl Traces {
         Some(Box::new(Span { trace, id, parent, door, method, began, ended: began, status }))
     }
 
-    /// Tells about a request, now that it is answered.
-    pub(crate) fn end(&self, gate: &Gate, span: Box<Span>, status: StatusCode) {
+    /// Tells about a request, now that it is answered, if it is to be told about.
+    pub(crate) fn end(&self, gate: &Gate, span: Option<Box<Span>>, status: StatusCode) {
+        let Some(span) = span else { return };
         let mut spans = self.spans.lock().unwrap_or_else(PoisonError::into_inner);
         if spans.len() >= SPANS_MAX {
             self.dropped.fetch_add(1, Ordering::Relaxed);
@@ -257,7 +258,7 @@ mod tests {
         let (gate, traces) = (gate(), Traces::default());
         traces.set_share(1_000_000);
         for _ in 0..SPANS_MAX + 5 {
-            let span = traces.begin(&gate, Door::Http, &Request::new(())).unwrap();
+            let span = traces.begin(&gate, Door::Http, &Request::new(()));
             traces.end(&gate, span, StatusCode::OK);
         }
         assert_eq!((traces.take().len(), traces.dropped()), (SPANS_MAX, 5));
