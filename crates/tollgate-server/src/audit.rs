@@ -222,10 +222,13 @@ impl Audit {
         if !allowance.take(at) {
             return self.counts.dropped();
         }
-        let acted = line::Acted { action: action.name(), peer, status };
+        let mut acted = line::Acted { action: action.name(), peer, status };
         let is_done = acted.is_done();
         let key = action.key().and_then(|key| shown(limiter, key, is_done));
         let change = action.change(limiter).filter(|_| is_done);
+        if change.as_ref().is_some_and(|change| change["ban"] == true) {
+            acted.action = "ban";
+        }
         let subject = line::Subject { key, change };
         log.writer.write(Kind::Admin, line::of_action(at, &acted, subject));
     }

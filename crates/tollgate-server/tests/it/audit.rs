@@ -191,11 +191,12 @@ fn what_operators_do_is_written_down_with_who_did_it_and_what_came_of_it() {
     assert_eq!(admin("DELETE /v1/keys/api:anna", open, ""), 200);
     assert_eq!(admin("PUT /v1/overrides/api:anna", open, r#"{"rate": "5/day"}"#), 200);
     assert_eq!(admin("PUT /v1/overrides/api:anna", open, r#"{"rate": "5/dya"}"#), 400);
+    assert_eq!(admin("PUT /v1/overrides/api:anna", open, r#"{"ban": true}"#), 200);
     assert_eq!(admin("DELETE /v1/overrides/api:anna", open, ""), 200);
     assert_eq!(admin("DELETE /v1/overrides/api:anna", open, ""), 404);
     assert_eq!(admin("POST /v1/reload", open, ""), 200);
     assert_eq!(admin("GET /v1/policy", open, ""), 200);
-    let told = wait_for(&running, 9, "admin");
+    let told = wait_for(&running, 10, "admin");
     assert_eq!(told[4]["override"], json!({"rate": "5/day"}));
     let told: Vec<(Value, Value, Value)> = told
         .into_iter()
@@ -211,6 +212,7 @@ fn what_operators_do_is_written_down_with_who_did_it_and_what_came_of_it() {
         ("reset", "done", 200),
         ("override", "done", 200),
         ("override", "failed", 400),
+        ("ban", "done", 200),
         ("remove_override", "done", 200),
         ("remove_override", "failed", 404),
         ("reload", "done", 200),
