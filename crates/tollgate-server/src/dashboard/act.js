@@ -24,10 +24,9 @@ export function field(label, name, placeholder) {
 }
 
 /// For how long, in milliseconds; nothing where it lasts until somebody ends it.
-export function howLong(isEndless) {
-  const choices = [["600000", "10 minutes"], ["3600000", "1 hour"], ["86400000", "1 day"], ["604800000", "1 week"]];
+export function howLong() {
+  const choices = [["600000", "10 minutes"], ["3600000", "1 hour"], ["86400000", "1 day"], ["604800000", "1 week"], ["", "until it is removed"]];
   const options = choices.map(([value, text]) => element("option", { value, selected: value === "3600000" }, text));
-  if (isEndless) options.push(element("option", { value: "" }, "until it is removed"));
   return element("label", { class: "field over" }, "For", element("select", { name: "ttl_ms" }, ...options));
 }
 

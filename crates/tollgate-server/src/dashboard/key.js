@@ -108,8 +108,8 @@ export class KeyPage {
       says: "Nothing of it is let through, whatever it has left.",
       does: "Ban",
       isHarsh: true,
-      fields: [howLong(false)],
-      act: ({ ttl_ms }) => ask(pathOf("overrides", this.key), "PUT", { ban: true, ttl_ms: Number(ttl_ms) }),
+      fields: [howLong()],
+      act: ({ ttl_ms }) => ask(pathOf("overrides", this.key), "PUT", { ban: true, ...(ttl_ms && { ttl_ms: Number(ttl_ms) }) }),
     });
   }
 
@@ -122,7 +122,7 @@ export class KeyPage {
       title: "Allow this key something else?",
       says: "It goes by this instead of what the policy says. What it has consumed stays consumed.",
       does: "Override",
-      fields: [...fields, howLong(true)],
+      fields: [...fields, howLong()],
       act: (values) => {
         const said = Object.entries(values).filter(([, value]) => value !== "");
         const body = said.map(([name, value]) => [name, name === "rate" ? value : Number(value)]);

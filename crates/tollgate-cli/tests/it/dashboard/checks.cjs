@@ -102,7 +102,7 @@ const checks = {
     await context.close();
   },
 
-  async "a key is allowed something else, for a time or until that is taken back"(browser) {
+  async "a key is allowed something else, is banned, and neither"(browser) {
     const { context, page } = await enter(browser, `keys/${encodeURIComponent(keyOf("special"))}`);
     await page.click("text=Override…");
     await page.fill("#act-fields [name=rate]", "lots");
@@ -113,6 +113,11 @@ const checks = {
     await page.click("#act-do");
     await says(page, ".gauges li", "7 of 7 left");
     assert.equal(await send("special", 9), 7);
+    await page.click("text=Ban…");
+    assert.equal(await textOf(page, "#act-key"), keyOf("special"));
+    await page.click("#act-do");
+    await says(page, "#key-page", "it is banned");
+    assert.equal(await send("special", 1), 0);
     await page.click("text=Remove override…");
     await page.click("#act-do");
     await page.waitForSelector("text=Remove override…", { state: "hidden" });
