@@ -94,6 +94,14 @@ pub(crate) enum GaveUp {
     Share,
 }
 
+impl Series {
+    /// When the last attempt may begin.
+    #[cfg(any(feature = "reqwest", feature = "tower"))]
+    pub(crate) fn deadline(&self) -> Instant {
+        self.deadline
+    }
+}
+
 impl Retry {
     /// Up to 5 retries within two minutes, after waits of up to 1 second doubling to 32; at most a
     /// fifth of all requests are retries.
@@ -119,8 +127,8 @@ impl Retry {
         Self { retries_max, ..self }
     }
 
-    /// How long after its beginning a request may still be retried. A wait that would end later is
-    /// not begun, and an attempt that is under way is not cut off: how long that may take is for
+    /// How long after its beginning a request may still be tried, for its budget it waits no longer. A wait
+    /// that would end later is not begun, and an attempt that is under way is not cut off: how long that may take is for
     /// whoever makes it to say.
     #[must_use]
     pub fn deadline(self, deadline: Duration) -> Self {

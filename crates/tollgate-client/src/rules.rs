@@ -157,7 +157,8 @@ impl Course<'_> {
         // Nobody waits for its turn just to hear that the circuit is open.
         let now = self.began.take().unwrap_or_else(clock::now);
         self.circuit.check_at(now).map_err(NotStarted::Open)?;
-        let pass = self.lane.pass_from(now).await.map_err(NotStarted::Throttled)?;
+        let pass = self.lane.pass_until(now, self.series.deadline()).await;
+        let pass = pass.map_err(NotStarted::Throttled)?;
         let permit = self.circuit.enter_at(pass.went_at()).map_err(NotStarted::Open)?;
         Ok(Started { pass, permit })
     }

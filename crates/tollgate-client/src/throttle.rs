@@ -117,17 +117,23 @@ struct Known {
 impl Lane {
     /// Waits until a request may be made. The pass is held until it is answered.
     pub async fn pass(&self) -> Result<Pass, Throttled> {
-        self.pass_from(clock::now()).await
+        let now = clock::now();
+        self.pass_until(now, now + FOREVER).await
     }
 
-    pub(crate) async fn pass_from(&self, began: Instant) -> Result<Pass, Throttled> {
+    /// The same from `began` on, and not after `latest`.
+    pub(crate) async fn pass_until(
+        &self,
+        began: Instant,
+        latest: Instant,
+    ) -> Result<Pass, Throttled> {
         // Who comes while others wait goes behind them.
         if let Ok(_turn) = self.shared.turn.try_lock()
             && let Ok(pass) = self.take(began)
         {
             return Ok(pass);
         }
-        let deadline = began + self.shared.wait_max;
+        let deadline = (began + self.shared.wait_max).min(latest);
         let waiting = Waiting::of(&self.shared);
         if waiting.number > WAITING_MAX {
             return Err(Throttled { retry_after: None });

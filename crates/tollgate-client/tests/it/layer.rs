@@ -189,6 +189,31 @@ async fn a_request_that_would_wait_too_long_is_not_sent() {
     assert_eq!(server.arrivals().len(), 1);
 }
 
+/// Whoever waits to be tried again, and then for its turn, does not wait for longer than the deadline in all.
+#[tokio::test(start_paused = true)]
+async fn no_attempt_begins_after_the_deadline() {
+    let limit = Limit::concurrency(1, Micros::from_secs(3_600)).unwrap();
+    let throttle = Throttle::new().limit(limit);
+    let retry = Retry::new().deadline(10 * SECOND);
+    let rules = Rules::new().retry(retry).throttle(throttle.clone());
+    let (mut client, server) = client(rules, vec![answer(429, "Retry-After: 3")]);
+    let start = now();
+    let holds_the_place = async {
+        tokio::time::sleep_until(start + SECOND).await;
+        let lane = throttle.lane("api.example.com");
+        let pass = lane.pass().await.expect("it need not wait for long");
+        tokio::time::sleep_until(start + 60 * SECOND).await;
+        drop(pass);
+    };
+    let sends = async {
+        let answered = send(&mut client, request(Method::GET)).await;
+        assert!(matches!(answered, Err(SendError::Throttled(_))), "{answered:?}");
+        assert!(now() - start <= 10 * SECOND + Duration::from_millis(2));
+    };
+    tokio::join!(holds_the_place, sends);
+    assert_eq!(server.arrivals().len(), 1);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_failure_is_told_as_it_was() {
     let rules = Rules::new().retry(Retry::new().retries(0));
