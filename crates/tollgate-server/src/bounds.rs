@@ -128,6 +128,9 @@ pub(crate) const HISTORY_LIMITS: usize = 256;
 pub(crate) const HISTORY_STEPS: usize = 60;
 pub(crate) const STEP_SECONDS: u64 = 15;
 
+/// How long advice is told again before it is thought of anew.
+pub(crate) const ADVICE_SECONDS: u64 = 10;
+
 const _: () = assert!(HISTORY_STEPS as u64 * STEP_SECONDS == HISTORY_SECONDS as u64);
 
 /// Requests that wait to be told about in traces. A span is some 120 bytes, so these are 500 KiB.

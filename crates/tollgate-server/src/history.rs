@@ -13,14 +13,19 @@ use std::time::Duration;
 use serde::Serialize;
 use tokio::time::{MissedTickBehavior, interval};
 use tollgate::metrics::{Histogram, LimitCount, Metrics};
+use tollgate::observe::Advice;
 use tollgate::{Limiter, Ruling};
 
-use crate::bounds::{HISTORY_LIMITS, HISTORY_SECONDS, HISTORY_STEPS, STEP_SECONDS};
+use crate::bounds::{ADVICE_SECONDS, HISTORY_LIMITS, HISTORY_SECONDS, HISTORY_STEPS, STEP_SECONDS};
 use crate::gate::Gate;
 
 /// A history that is added to while others read it.
 #[derive(Debug)]
-pub(crate) struct Kept(Mutex<History>);
+pub(crate) struct Kept {
+    history: Mutex<History>,
+    /// What was said to whom minds the limits, and when.
+    advice: Mutex<Option<(u64, Vec<Advice>)>>,
+}
 
 /// What was counted when.
 #[derive(Debug)]
@@ -80,11 +85,22 @@ struct Used {
 
 impl Kept {
     pub(crate) fn new(limiter: &Limiter) -> Self {
-        Self(Mutex::new(History::new(limiter.metrics())))
+        Self { history: Mutex::new(History::new(limiter.metrics())), advice: Mutex::default() }
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, History> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.history.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What to know about the limits. That looks at every one of them, and changes over hours, so it is
+    /// told again for a while.
+    pub(crate) fn advice(&self, limiter: &Limiter) -> Vec<Advice> {
+        let now = self.lock().second();
+        let mut advice = self.advice.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*advice {
+            Some((at, known)) if now < at + ADVICE_SECONDS => known.clone(),
+            _ => advice.insert((now, limiter.advice())).1.clone(),
+        }
     }
 }
 

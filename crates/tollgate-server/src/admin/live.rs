@@ -99,7 +99,7 @@ fn live(visitor: &Visitor, after: u64) -> Vec<u8> {
         seconds,
         limits: limits.collect(),
         storm: storm(limiter),
-        advice: advice(limiter),
+        advice: advice(gate),
         memory: memory(gate),
         redis: super::store(visitor),
         doors: doors.collect(),
@@ -130,8 +130,8 @@ fn storm(limiter: &Limiter) -> Value {
     json!({"is_storm": is_storm, "denied": denied, "early": early, "keys": keys})
 }
 
-fn advice(limiter: &Limiter) -> Vec<Value> {
-    let told = limiter.advice();
+fn advice(gate: &Gate) -> Vec<Value> {
+    let told = gate.history.advice(&gate.limiter);
     told.iter().map(|it| json!({"kind": it.kind(), "sentence": it.to_string()})).collect()
 }
 
