@@ -136,8 +136,9 @@ const _: () = assert!(HISTORY_STEPS as u64 * STEP_SECONDS == HISTORY_SECONDS as 
 /// Requests that wait to be told about in traces. A span is some 120 bytes, so these are 500 KiB.
 pub(crate) const SPANS_MAX: usize = 4_096;
 
-/// How long a collector may take to answer, at the end of the process too.
+/// How long a collector may take to answer; and for all that is left, when the process is to end.
 pub(crate) const OTLP_MAX: Duration = Duration::from_secs(5);
+pub(crate) const OTLP_LAST_MAX: Duration = Duration::from_secs(2);
 
 /// Bytes of a collector's answer that are read before the connection is closed.
 pub(crate) const OTLP_ANSWER_BYTES_MAX: usize = 64 * 1024;

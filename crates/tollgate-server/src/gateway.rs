@@ -220,7 +220,7 @@ impl Desk {
             let id = self.link.name(&mut request, &settings.gateway, number);
             (id, under_way, deadline)
         });
-        let span = gate.traces.begin(gate, Door::Gateway, &request);
+        let span = gate.traces.begin(gate, Door::Gateway, self.link.visitor.peer.ip(), &request);
         if let Some(span) = &span {
             request.headers_mut().insert(TRACEPARENT, span.context());
         }

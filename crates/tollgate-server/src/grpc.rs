@@ -69,7 +69,7 @@ where
     let mut drain = gate.stages.watch();
     let service = service_fn(move |request| {
         let (entrance, gate) = (Arc::clone(&entrance), Arc::clone(&gate));
-        let span = gate.traces.begin(&gate, entrance.door, &request);
+        let span = gate.traces.begin(&gate, entrance.door, peer.ip(), &request);
         async move {
             let answer = answer(request, &entrance, &gate).await;
             gate.traces.end(&gate, span, answer.status());

@@ -39,7 +39,7 @@ where
         has_asked.store(true, Ordering::Relaxed);
         let misdirected = misdirected(&request);
         let (gate, door) = (&visitor.gate, visitor.entrance.door);
-        let span = gate.traces.begin(gate, door, &request);
+        let span = gate.traces.begin(gate, door, visitor.peer.ip(), &request);
         let answered = answer(request, Arc::clone(&visitor));
         let is_ready = gate.stages.is_ready();
         async move {

@@ -22,11 +22,12 @@ use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio::task::spawn_blocking;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_rustls::TlsConnector;
 use tollgate::{Otlp, Timestamp};
 
-use crate::bounds::{OTLP_ANSWER_BYTES_MAX, OTLP_MAX};
+use crate::bounds::{OTLP_ANSWER_BYTES_MAX, OTLP_LAST_MAX, OTLP_MAX};
 use crate::gate::Gate;
 use crate::metrics;
 use crate::metrics::sheet::Kind::Counter;
@@ -105,7 +106,9 @@ pub(crate) async fn run(gate: Arc<Gate>) {
 pub(crate) async fn last(gate: &Gate) {
     let settings = gate.limiter.with_policy(|policy| policy.settings().observe.otlp.clone());
     if let Some(settings) = settings {
-        Exporter::default().send_all(gate, &settings, gate.limiter.now()).await;
+        let now = gate.limiter.now();
+        // Who does not listen has heard most of it before.
+        let _ = timeout(OTLP_LAST_MAX, Exporter::default().send_all(gate, &settings, now)).await;
     }
 }
 
@@ -114,6 +117,8 @@ struct Exporter {
     /// When all was sent last.
     sent_at: Option<Timestamp>,
     is_failing: bool,
+    /// Whom the system trusts, once somebody had to know.
+    tls: Option<Arc<ClientConfig>>,
 }
 
 impl Exporter {
@@ -138,7 +143,8 @@ impl Exporter {
     }
 
     async fn send(&mut self, gate: &Gate, settings: &Otlp, signal: Signal, message: Vec<u8>) {
-        let sent = match timeout(OTLP_MAX, post(&settings.endpoint, signal, message)).await {
+        let sending = self.post(&settings.endpoint, signal, message);
+        let sent = match timeout(OTLP_MAX, sending).await {
             Ok(sent) => sent.map_err(|error| error.to_string()),
             Err(_) => Err("it takes too long".to_owned()),
         };
@@ -155,27 +161,37 @@ impl Exporter {
         }
         self.is_failing = !self.is_failing;
     }
-}
 
-async fn post(endpoint: &str, signal: Signal, message: Vec<u8>) -> io::Result<()> {
-    let url = format!("{}/v1/{}", endpoint.trim_end_matches('/'), signal.name());
-    let url: Uri = url.parse().map_err(io::Error::other)?;
-    let authority = url.authority().ok_or_else(|| io::Error::other("its URL has no host"))?;
-    let is_secure = url.scheme_str() == Some("https");
-    let host = authority.host().trim_start_matches('[').trim_end_matches(']');
-    let port = authority.port_u16().unwrap_or(if is_secure { 443 } else { 80 });
-    let request = Request::post(url.path())
-        .header(HOST, HeaderValue::from_str(authority.as_str()).map_err(io::Error::other)?)
-        .header(CONTENT_TYPE, HeaderValue::from_static("application/x-protobuf"))
-        .body(Full::new(Bytes::from(message)))
-        .map_err(io::Error::other)?;
-    let stream = TcpStream::connect((host, port)).await?;
-    if !is_secure {
-        return exchange(stream, request).await;
+    async fn post(&mut self, endpoint: &str, signal: Signal, message: Vec<u8>) -> io::Result<()> {
+        let url = format!("{}/v1/{}", endpoint.trim_end_matches('/'), signal.name());
+        let url: Uri = url.parse().map_err(io::Error::other)?;
+        let authority = url.authority().ok_or_else(|| io::Error::other("its URL has no host"))?;
+        let is_secure = url.scheme_str() == Some("https");
+        let host = authority.host().trim_start_matches('[').trim_end_matches(']');
+        let port = authority.port_u16().unwrap_or(if is_secure { 443 } else { 80 });
+        let request = Request::post(url.path())
+            .header(HOST, HeaderValue::from_str(authority.as_str()).map_err(io::Error::other)?)
+            .header(CONTENT_TYPE, HeaderValue::from_static("application/x-protobuf"))
+            .body(Full::new(Bytes::from(message)))
+            .map_err(io::Error::other)?;
+        let stream = TcpStream::connect((host, port)).await?;
+        if !is_secure {
+            return exchange(stream, request).await;
+        }
+        let connector = TlsConnector::from(self.trusting_the_system().await?);
+        let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
+        exchange(connector.connect(name, stream).await?, request).await
     }
-    let config: Arc<ClientConfig> = tls::for_collector().map_err(io::Error::other)?;
-    let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
-    exchange(TlsConnector::from(config).connect(name, stream).await?, request).await
+
+    async fn trusting_the_system(&mut self) -> io::Result<Arc<ClientConfig>> {
+        if let Some(known) = &self.tls {
+            return Ok(Arc::clone(known));
+        }
+        // Connections are accepted meanwhile.
+        let read = spawn_blocking(tls::for_collector).await.map_err(io::Error::other)?;
+        let read = read.map_err(io::Error::other)?;
+        Ok(Arc::clone(self.tls.insert(read)))
+    }
 }
 
 async fn exchange<S>(stream: S, request: Request<Full<Bytes>>) -> io::Result<()>

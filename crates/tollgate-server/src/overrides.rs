@@ -115,7 +115,10 @@ async fn restore(
             return None;
         }
     }
-    tracing::warn!(overrides = count, "Redis lost overrides; those known here are put again");
+    // Who knows of none has nothing to say of those that may have been lost.
+    if count > 0 {
+        tracing::warn!(overrides = count, "Redis lost overrides; those known here are put again");
+    }
     Some(())
 }
 

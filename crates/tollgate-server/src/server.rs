@@ -132,12 +132,14 @@ impl Server {
         let keeper = self.keeper.take();
         let gate = Arc::clone(&self.gate);
         runtime.block_on(self.serve(workers, stop)).map_err(cannot)?;
-        // A file that takes for ever to be read is not waited for.
-        runtime.shutdown_background();
         ending.wait();
         gate.limiter.store().close().wait();
         gate.audit.close();
         drop(keeper);
+        // After all that must not be lost, and with what came while we drained.
+        runtime.block_on(otlp::last(&gate));
+        // A file that takes for ever to be read is not waited for.
+        runtime.shutdown_background();
         tracing::info!("stopped");
         Ok(())
     }
@@ -177,7 +179,6 @@ impl Server {
         reloading.abort();
         following.abort();
         exporting.abort();
-        otlp::last(&gate).await;
         remembering.abort();
         Ok(())
     }

@@ -30,14 +30,14 @@ impl Collector {
         Self { _process: process, folder, port }
     }
 
-    /// A server that sends to it, every second.
+    /// A server that sends to it.
     fn server(&self, more: &str) -> Server {
         let port = self.port;
         let policy = format!(
             "listen: {{ http: 127.0.0.1:0, admin: 127.0.0.1:0, gateway: 127.0.0.1:0 }}\n\
              upstream: http://127.0.0.1:{port}\n\
              limits: [{{ name: api, per: [user], rate: 2/hour }}]\n\
-             observe: {{ otlp: {{ endpoint: 'http://127.0.0.1:{port}/under/', interval: 1s{more} }} }}\n"
+             observe: {{ otlp: {{ endpoint: 'http://127.0.0.1:{port}/under/', {more} }} }}\n"
         );
         Server::start(Path::new(&self.folder.write("policy.yaml", &policy)))
     }
@@ -76,7 +76,7 @@ fn attributes(of: &Value) -> Vec<String> {
 #[test]
 fn metrics_are_sent_as_they_are_told_to_prometheus() {
     let collector = Collector::start();
-    let server = collector.server("");
+    let server = collector.server("interval: 1s");
     for _ in 0..5 {
         server.get("http", "/v1/check?user=1");
     }
@@ -118,7 +118,7 @@ fn metrics_are_sent_as_they_are_told_to_prometheus() {
 #[test]
 fn a_request_is_told_about_in_its_callers_trace_and_the_server_behind_is_told_so() {
     let collector = Collector::start();
-    let server = collector.server(", traces: 0.0001%");
+    let server = collector.server("interval: 1s, traces: 0.0001%");
     let parent = format!("00-{TRACE}-{PARENT}-01");
     let unsampled = format!("00-{TRACE}-{PARENT}-00");
     // Whether requests are traced is heard of when the policy is first looked at.
@@ -153,6 +153,21 @@ fn a_request_is_told_about_in_its_callers_trace_and_the_server_behind_is_told_so
         .iter()
         .any(|span| attributes(span).contains(&"http.response.status_code=429".to_owned()));
     assert!(denied, "{spans:?}");
+}
+
+#[test]
+fn what_came_up_to_the_end_is_sent_then() {
+    let collector = Collector::start();
+    let mut server = collector.server("interval: 1h");
+    for _ in 0..5 {
+        server.get("http", "/v1/check?user=1");
+    }
+    server.process.signal("TERM");
+    assert!(server.process.ended().success());
+    let points = collector.points("tollgate_decisions_total");
+    let denied = ["limit=api", "tier=", "outcome=denied"];
+    let point = points.iter().find(|(attributes, _)| attributes == &denied);
+    assert_eq!(point.map(|(_, point)| &point["as_int"]), Some(&Value::from("3")), "{points:?}");
 }
 
 #[test]

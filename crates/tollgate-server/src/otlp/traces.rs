@@ -1,13 +1,14 @@
 //! Requests that are told about one by one.
 //!
 //! A request that comes with a trace of its caller's (W3C trace context) is told about if the caller's
-//! is, and one that comes with none at random. Nobody waits for that, and what there is no room for is
-//! not told: a caller who wants everything traced makes us slower by a lookup, not by more.
+//! is, and one that comes with none by lot. At the gateway callers are strangers: only proxies that are
+//! trusted are believed there. Nobody waits for any of it, and what there is no room for is not told.
 
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode};
+use http::{HeaderName, HeaderValue, Method, Request, StatusCode};
 use tollgate::Timestamp;
 
 use super::{nanos, write_attribute, write_number, write_scope};
@@ -59,34 +60,23 @@ impl Traces {
         &self,
         gate: &Gate,
         door: Door,
+        peer: IpAddr,
         request: &Request<B>,
     ) -> Option<Box<Span>> {
         match self.share.load(Ordering::Relaxed) {
             0 => None,
             // What an operator asks is no traffic.
             _ if door == Door::Admin => None,
-            share => Self::begin_one_of(share, gate, door, request.method(), request.headers()),
-        }
-    }
-
-    #[cold]
-    fn begin_one_of(
-        share: u32,
-        gate: &Gate,
-        door: Door,
-        method: &Method,
-        headers: &HeaderMap,
-    ) -> Option<Box<Span>> {
-        let (trace, parent) = match headers.get(TRACEPARENT).and_then(Context::read) {
-            Some(context) => (context.is_sampled.then_some(context.trace)?, Some(context.parent)),
-            None if gate.number() % 1_000_000 < u64::from(share) => {
-                (u128::from(gate.number()) << 64 | u128::from(gate.number()), None)
+            share => {
+                let is_believed = door != Door::Gateway || is_trusted(gate, peer);
+                let context = request.headers().get(TRACEPARENT).and_then(Context::read);
+                let is_told = match &context {
+                    Some(context) if is_believed => context.is_sampled,
+                    _ => gate.number() % 1_000_000 < u64::from(share),
+                };
+                is_told.then(|| Span::begin(gate, door, request.method(), context))
             }
-            None => return None,
-        };
-        let (began, method) = (gate.limiter.now(), method.clone());
-        let (id, status) = (gate.number().max(1), StatusCode::OK);
-        Some(Box::new(Span { trace, id, parent, door, method, began, ended: began, status }))
+        }
     }
 
     /// Tells about a request, now that it is answered, if it is to be told about.
@@ -112,6 +102,17 @@ impl Traces {
 }
 
 impl Span {
+    #[cold]
+    fn begin(gate: &Gate, door: Door, method: &Method, context: Option<Context>) -> Box<Self> {
+        let (trace, parent) = match context {
+            Some(context) => (context.trace, Some(context.parent)),
+            None => (u128::from(gate.number()) << 64 | u128::from(gate.number()), None),
+        };
+        let (began, method) = (gate.limiter.now(), method.clone());
+        let (id, status) = (gate.number().max(1), StatusCode::OK);
+        Box::new(Self { trace, id, parent, door, method, began, ended: began, status })
+    }
+
     /// What whoever is asked next is told of the trace.
     pub(crate) fn context(&self) -> HeaderValue {
         let text = format!("00-{:032x}-{:016x}-01", self.trace, self.id);
@@ -135,6 +136,15 @@ impl Span {
             it.message(15, |it| it.varint(3, FAILED));
         }
     }
+}
+
+/// Whether whoever connects is believed what it says of those it speaks for.
+fn is_trusted(gate: &Gate, peer: IpAddr) -> bool {
+    let peer = peer.to_canonical();
+    peer.is_loopback()
+        || gate.limiter.with_policy(|policy| {
+            policy.settings().client_ip.trusted_proxies.iter().any(|range| range.contains(peer))
+        })
 }
 
 /// An `ExportTraceServiceRequest`.
@@ -190,6 +200,8 @@ mod tests {
     const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
     const PARENT: &str = "b7ad6b7169203331";
 
+    const STRANGER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(203, 0, 113, 7));
+
     fn gate() -> Gate {
         Gate::new(Limiter::from_yaml("limits: []").expect("a policy")).0
     }
@@ -201,7 +213,7 @@ mod tests {
     fn begin(share: u32, request: &Request<()>) -> Option<Box<Span>> {
         let traces = Traces::default();
         traces.set_share(share);
-        traces.begin(&gate(), Door::Http, request)
+        traces.begin(&gate(), Door::Http, STRANGER, request)
     }
 
     #[test]
@@ -221,6 +233,25 @@ mod tests {
         assert!(begin(0, &sampled).is_none());
         assert!(begin(1_000_000, &with(&format!("00-{TRACE}-{PARENT}-00"))).is_none());
         assert!(begin(1_000_000, &Request::new(())).is_some());
+    }
+
+    #[test]
+    fn at_the_gateway_a_strangers_word_does_not_count() {
+        let policy = "client_ip: {trusted_proxies: [198.51.100.0/24]}\nlimits: []";
+        let gate = Gate::new(Limiter::from_yaml(policy).unwrap()).0;
+        let sampled = with(&format!("00-{TRACE}-{PARENT}-01"));
+        let told = |share, peer: &str| {
+            let traces = Traces::default();
+            traces.set_share(share);
+            traces.begin(&gate, Door::Gateway, peer.parse().unwrap(), &sampled)
+        };
+        for believed in ["127.0.0.1", "::1", "198.51.100.9", "::ffff:198.51.100.9"] {
+            assert!(told(1, believed).is_some(), "{believed}");
+        }
+        assert!((0..1_000).all(|_| told(1, "203.0.113.7").is_none()));
+        // By lot it is told about, and then in its caller's trace.
+        let span = told(1_000_000, "203.0.113.7").unwrap();
+        assert_eq!(format!("{:032x}", span.trace), TRACE);
     }
 
     #[test]
@@ -248,7 +279,7 @@ mod tests {
     fn a_share_of_requests_is_told_about() {
         let (gate, traces) = (gate(), Traces::default());
         traces.set_share(100_000);
-        let begin = || traces.begin(&gate, Door::Http, &Request::new(()));
+        let begin = || traces.begin(&gate, Door::Http, STRANGER, &Request::new(()));
         let begun = (0..20_000).filter(|_| begin().is_some()).count();
         assert!((1_700..2_300).contains(&begun), "{begun}");
     }
@@ -258,7 +289,7 @@ mod tests {
         let (gate, traces) = (gate(), Traces::default());
         traces.set_share(1_000_000);
         for _ in 0..SPANS_MAX + 5 {
-            let span = traces.begin(&gate, Door::Http, &Request::new(()));
+            let span = traces.begin(&gate, Door::Http, STRANGER, &Request::new(()));
             traces.end(&gate, span, StatusCode::OK);
         }
         assert_eq!((traces.take().len(), traces.dropped()), (SPANS_MAX, 5));
