@@ -44,8 +44,16 @@ impl AdminDoor {
         if status.starts_with("200 ") {
             return Ok(told);
         }
-        let why = told["detail"].as_str().unwrap_or("what it answered is not ours");
-        let why = output::visible(why);
+        let why = match (&self.token_file, told["detail"].as_str()) {
+            (None, _) if status.starts_with("401 ") => {
+                "it wants a token; name the file that holds it: --token-file FILE".to_owned()
+            }
+            (Some(file), _) if status.starts_with("401 ") => {
+                format!("it does not take the token of {}", file.display())
+            }
+            (_, Some(why)) => output::visible(why),
+            (_, None) => "what it answered is not ours; is that its admin door?".to_owned(),
+        };
         Err(Failure::Failed(format!("{} answered {status}: {why}", self.server)))
     }
 }

@@ -127,9 +127,14 @@ impl Verdict {
             return None;
         }
         let mut absence = Absence::Guessed;
-        for refusal in self.answers().filter_map(|answer| answer.refusal()) {
+        for answer in self.answers() {
+            let Some(refusal) = answer.refusal() else { continue };
             match (refusal, absence) {
                 (Outcome::TooCostly, _) => return None,
+                // Slots come back when others are done; who is banned without an end waits for nothing.
+                (Outcome::Denied { retry_after: None }, _) if answer.rate().is_some() => {
+                    return None;
+                }
                 (Outcome::Denied { retry_after: Some(wait) }, Absence::For(longest)) => {
                     absence = Absence::For(wait.max(longest));
                 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use http::{HeaderMap, StatusCode};
 use sfv::{Item, List, ListEntry, Parser};
 use tollgate::http::{fields, status};
-use tollgate::{HeaderGeneration, Micros, Ruling, Verdict};
+use tollgate::{Change, HeaderGeneration, Micros, Override, Ruling, Verdict};
 
 use crate::{Gate, MIDNIGHT, time};
 
@@ -55,6 +55,20 @@ fn parameter(headers: &HeaderMap, field: &str, limit: &str, name: &str) -> Optio
     let list = list(headers, field);
     let (_, parameters) = list.iter().find(|(known, _)| known == limit)?;
     parameters.iter().find(|(known, _)| known == name).map(|(_, value)| *value)
+}
+
+#[test]
+fn whoever_is_banned_without_an_end_is_told_no_moment_to_come_back() {
+    let gate = Gate::new("limits: [{name: api, per: [user], rate: 10/second}]");
+    let told = |until| {
+        let (change, _) = Change::parse("{ban: true}", "ttl_ms").expect("a change");
+        let one = Override { key: "api:anna".parse().expect("a key"), change, until };
+        gate.limiter.put_override(one).expect("it is put");
+        let headers = fields_of(&gate, &gate.check(&[("user", "anna")]), 0);
+        ["retry-after", "retry-after-ms"].map(|name| number(&headers, name))
+    };
+    assert_eq!(told(Some(MIDNIGHT.plus(time("1h")))), [Some(3_600), Some(3_600_000)]);
+    assert_eq!(told(None), [None, None]);
 }
 
 const TWO: &str = "limits: [{name: pace, rate: 10/second, algorithm: fixed_window}, \
