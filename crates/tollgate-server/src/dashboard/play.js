@@ -92,7 +92,8 @@ export class Play {
   /// Asks what became of everything; what changes meanwhile is asked about next, one question at a time.
   async ask() {
     this.isOutdated = true;
-    if (this.isAsking) return;
+    // Who does not look at it asks for nothing.
+    if (this.isAsking || !this.isShown) return;
     this.isAsking = true;
     while (this.isOutdated) {
       this.isOutdated = false;
@@ -117,7 +118,8 @@ export class Play {
         this.sent = [];
       }
     } catch (error) {
-      if (!isOther()) setText(byId("play-said"), error.message);
+      // A token is asked for elsewhere.
+      if (!isOther() && error.status !== 401) setText(byId("play-said"), error.message);
     }
     this.draw();
   }
@@ -137,9 +139,11 @@ export class Play {
   }
 
   enter() {
+    this.isShown = true;
     clearInterval(this.asking);
     // Nothing changes by itself where nothing is used.
     this.asking = setInterval(() => !document.hidden && !this.isAsking && this.sent.length && this.ask(), ASK_MS);
+    this.ask();
     cancelAnimationFrame(this.frame);
     const animate = () => {
       if (!this.still.matches) this.draw();
@@ -150,6 +154,7 @@ export class Play {
   }
 
   leave() {
+    this.isShown = false;
     clearInterval(this.asking);
     cancelAnimationFrame(this.frame);
   }
