@@ -144,7 +144,8 @@ impl History {
         (self.second, self.totals) = (second, Arc::new(metrics));
     }
 
-    /// Goes on with the limits that there are now. What was known of one stays known.
+    /// Goes on with the limits that there are now. What was known of one stays known; one that was there
+    /// before, but not among the first, goes on from what it had counted.
     fn follow(&mut self, limits: &[LimitCount]) {
         let limits = &limits[..limits.len().min(HISTORY_LIMITS)];
         let is_of = |(track, count): (&Track, &LimitCount)| track.is_of(count);
@@ -154,9 +155,13 @@ impl History {
         let known = mem::take(&mut self.limits).into_iter();
         let mut known: HashMap<(Arc<str>, String), Track> =
             known.map(|track| ((Arc::clone(&track.limit), track.tier.clone()), track)).collect();
+        let before: HashMap<(&str, &str), &LimitCount> =
+            self.totals.limits.iter().map(|it| ((&*it.limit, &*it.tier), it)).collect();
         let track = |count: &LimitCount| {
             let known = known.remove(&(Arc::clone(&count.limit), count.tier.clone()));
-            known.unwrap_or_else(|| Track::new(count))
+            let before = before.get(&(&*count.limit, &*count.tier));
+            let before = before.map_or_else(Counts::default, |before| Counts::of(before));
+            known.unwrap_or_else(|| Track::new(count, before))
         };
         self.limits = limits.iter().map(track).collect();
     }
@@ -186,11 +191,11 @@ impl History {
 }
 
 impl Track {
-    fn new(count: &LimitCount) -> Self {
+    fn new(count: &LimitCount, before: Counts) -> Self {
         Self {
             limit: Arc::clone(&count.limit),
             tier: count.tier.clone(),
-            before: Counts::default(),
+            before,
             steps: VecDeque::from([[0; 2]; HISTORY_STEPS]),
             used: None,
         }
@@ -436,6 +441,23 @@ limits:
         told.end_of(1);
         assert_eq!(told.history.limits().len(), HISTORY_LIMITS);
         assert!(told.history.totals().limits.len() > HISTORY_LIMITS);
+    }
+
+    #[test]
+    fn a_limit_that_comes_among_the_first_goes_on_from_what_it_had_counted() {
+        let others: Vec<String> = (0..HISTORY_LIMITS)
+            .map(|it| format!("{{name: l{it}, per: [no], rate: 1/day}}"))
+            .collect();
+        let last = "{ name: last, per: [user], rate: 20/day, algorithm: fixed_window }";
+        let mut told = Told::new(&format!("limits: [{}, {last}]", others.join(",")));
+        told.send("user", 7);
+        told.end_of(1);
+        let policy = format!("limits: [{last}]");
+        let policy = tollgate::Policy::parse("policy", &policy, &mut |_: &str| Err(String::new()));
+        told.limiter.replace_policy(policy.expect("a policy")).expect("room");
+        told.send("user", 2);
+        told.end_of(2);
+        assert_eq!(told.steps(0)[HISTORY_STEPS - 1], [2, 0]);
     }
 
     #[test]
