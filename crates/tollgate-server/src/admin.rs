@@ -44,7 +44,10 @@ async fn answer(request: Request<Incoming>, visitor: Arc<Visitor>) -> Answer {
             return http1::answer(StatusCode::SERVICE_UNAVAILABLE, "text/plain", "stopping\n");
         }
         "/metrics" if is_get => {
-            return http1::answer(StatusCode::OK, metrics::CONTENT_TYPE, metrics::text(gate));
+            return match not_local(&request, &visitor) {
+                Some(refusal) => noted(&visitor, &Action::Access, refusal),
+                None => http1::answer(StatusCode::OK, metrics::CONTENT_TYPE, metrics::text(gate)),
+            };
         }
         "/healthz" | "/readyz" | "/metrics" => return http1::wrong_method("GET, HEAD"),
         path => {
@@ -103,6 +106,15 @@ fn refused<B>(request: &Request<B>, visitor: &Visitor) -> Option<Answer> {
     let has_token = visitor.entrance.token().is_some();
     let why = foreign(request.headers(), has_token)?;
     Some(http1::problem(StatusCode::FORBIDDEN, why))
+}
+
+/// The answer to who asks for metrics as a page of another site could: they name tenants. A door with a
+/// token is one that others than this machine reach, by whatever name they know it.
+fn not_local<B>(request: &Request<B>, visitor: &Visitor) -> Option<Answer> {
+    if visitor.entrance.token().is_some() {
+        return None;
+    }
+    foreign(request.headers(), false).map(|why| http1::problem(StatusCode::FORBIDDEN, why))
 }
 
 /// Why a request may come from a page of another site, open in the operator's browser: such a page

@@ -41,6 +41,21 @@ fn metrics_are_told_to_everybody_as_text() {
 }
 
 #[test]
+fn without_a_token_metrics_are_told_under_an_address_or_localhost_alone() {
+    let running = Running::start(&["admin"], "limits: []");
+    let ask = |path: &str, field: &str| {
+        running.ask(Door::Admin, &format!("GET {path}\n{field}"), "").status
+    };
+    for host in ["localhost", "127.0.0.1:8082", "[::1]:8082"] {
+        assert_eq!(ask("/metrics", &format!("host: {host}")), 200, "{host}");
+    }
+    assert_eq!(ask("/metrics", "host: evil.example"), 403);
+    assert_eq!(ask("/metrics", "origin: http://evil.example"), 403);
+    assert_eq!(ask("/healthz", "host: evil.example"), 200);
+    assert_eq!(ask("/readyz", "host: evil.example"), 200);
+}
+
+#[test]
 fn decisions_of_every_door_are_counted() {
     let running = Running::start(DOORS, POLICY);
     for _ in 0..3 {
