@@ -103,11 +103,6 @@ pub struct Counted {
 }
 
 impl Taken {
-    /// What somebody decided without asking the store, which has charged nothing for it.
-    pub const fn without_store(decision: Decision) -> Self {
-        Self::Decided { decision, receipt: Receipt::of_nothing(Fingerprint::NONE, 0) }
-    }
-
     /// Whether this limit lets the request go on.
     #[inline]
     pub fn is_allowed(&self) -> bool {

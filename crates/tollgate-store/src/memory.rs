@@ -193,11 +193,6 @@ impl MemoryStore {
         })
     }
 
-    /// The number that [`Taken::counted`] tells of a key.
-    pub fn key_number(&self, key: &Key<'_>) -> u64 {
-        self.secret.fingerprint(key).number()
-    }
-
     /// A key as it may be shown: secret values as a hash that only this store can make.
     pub fn key_text(&self, key: &Key<'_>) -> String {
         key.text(|secret| self.secret.concealer().conceal(secret))

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use tollgate_core::{Cost, Key, Limit, Timestamp};
+use tollgate_core::{Cost, Decision, Key, Limit, Timestamp};
 
 use crate::asked::Asked;
 use crate::charge::{Charge, Receipt, Taken};
 use crate::clock::Clock;
 use crate::enrolled::{Enrolled, TooManyLimits};
+use crate::fingerprint::Fingerprint;
 use crate::memory::MemoryStore;
 #[cfg(feature = "redis")]
 use crate::redis::RedisStore;
@@ -46,11 +47,6 @@ impl Answers {
     /// What it said to each.
     pub fn taken(&self) -> &[Taken] {
         &self.taken
-    }
-
-    /// The same, for whoever knows better.
-    pub fn taken_mut(&mut self) -> &mut [Taken] {
-        &mut self.taken
     }
 
     /// What [`Claim::new`] takes.
@@ -188,10 +184,20 @@ impl Store {
 
     /// The number that [`Taken::counted`] tells of a key.
     pub fn key_number(&self, key: &Key<'_>) -> u64 {
+        self.fingerprint(key).number()
+    }
+
+    /// What somebody else decided about a key, so that the store is not asked and nothing is charged.
+    pub fn decided_without(&self, key: &Key<'_>, limit: &Enrolled, decision: Decision) -> Taken {
+        let receipt = Receipt::of_nothing(self.fingerprint(key), limit.number);
+        Taken::Decided { decision, receipt }
+    }
+
+    fn fingerprint(&self, key: &Key<'_>) -> Fingerprint {
         match self {
-            Self::Memory(store) => store.key_number(key),
+            Self::Memory(store) => store.secret.fingerprint(key),
             #[cfg(feature = "redis")]
-            Self::Redis(store) => store.key_number(key),
+            Self::Redis(store) => store.fingerprint(key),
         }
     }
 

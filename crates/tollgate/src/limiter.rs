@@ -134,24 +134,25 @@ impl Limiter {
         let (mut taken, mut elsewhere) = (SmallVec::new(), None);
         let ruling = match &mut policy.policy.admit(request, &mut scratch) {
             Admission::Charges(charges) => {
-                if let Some(keys) = keys {
-                    for charge in charges.iter() {
-                        keys.push(|text| self.store.write_key_text(&key(charge), text));
-                    }
-                }
                 let bans = match policy.overrides.are_none() {
                     true => Bans::default(),
                     false => policy.override_charges(charges, &self.store),
                 };
                 let ruling = match self.store.memory() {
-                    Some(store) if bans.are_none() => {
-                        settle(store, &policy, charges, counting.turn, &mut taken)
+                    _ if !bans.are_none() => {
+                        deny(&policy, charges, &bans, counting.turn, &mut taken)
                     }
-                    _ => {
-                        elsewhere = Elsewhere::ask(self, &policy, charges, bans, counting.turn);
+                    Some(store) => settle(store, &policy, charges, counting.turn, &mut taken),
+                    None => {
+                        elsewhere = Elsewhere::ask(self, &policy, charges, counting.turn);
                         Ruling::Allowed
                     }
                 };
+                if let Some(keys) = keys {
+                    for charge in charges.iter() {
+                        keys.push(|text| self.store.write_key_text(&key(charge), text));
+                    }
+                }
                 if elsewhere.is_none()
                     && counting.is_of_interest(ruling)
                     && let Some(looked) =
@@ -389,6 +390,24 @@ fn settle(
     ruling
 }
 
+/// Denies a request with keys that are banned, by these alone: whoever is banned must not cost a
+/// question to the store. Only their charges remain.
+#[cold]
+fn deny(
+    policy: &InForce,
+    charges: &mut Charges<'_, '_>,
+    bans: &Bans,
+    turn: Turn,
+    entries: &mut SmallVec<[Entry; 4]>,
+) -> Ruling {
+    *charges = bans.iter().map(|(place, _)| charges[*place].clone()).collect();
+    for (charge, (_, taken)) in charges.iter().zip(bans.iter()) {
+        count(policy, charge, turn, taken);
+        entries.push(entry(charge, *taken));
+    }
+    Ruling::Denied
+}
+
 #[inline(always)]
 fn count(policy: &InForce, charge: &tollgate_policy::Charge<'_, '_>, turn: Turn, taken: &Taken) {
     policy.series.of(charge.rule_index, charge.tier).count(turn, charge.rule.mode(), taken);
@@ -420,7 +439,7 @@ fn said<'c>(
     })
 }
 
-/// What is asked of a store that is not in memory, or of any about a key that is banned.
+/// What is asked of a store that is not in memory.
 struct Elsewhere {
     asked: Asked<Answers>,
     charged: SmallVec<[Charged; INLINE]>,
@@ -446,7 +465,6 @@ impl Elsewhere {
         limiter: &Limiter,
         policy: &InForce,
         charges: &Charges<'_, '_>,
-        bans: Bans,
         turn: Turn,
     ) -> Option<Self> {
         let store = &limiter.store;
@@ -464,7 +482,7 @@ impl Elsewhere {
             keys.push(|text| policy.write_shown_key(store, &key(charge), text));
         }
         (!asked.is_empty()).then(|| Self {
-            asked: bans.after(store.take(&asked)),
+            asked: store.take(&asked),
             charged,
             keys,
             observer: Arc::clone(&limiter.observer),
@@ -622,20 +640,18 @@ impl InForce {
         })
     }
 
-    /// Puts the limits of overrides in the place of those of the policy. A request with a key that is
-    /// banned is charged for nothing.
+    /// Puts the limits of overrides in the place of those of the policy, and says which keys are banned.
     #[cold]
     pub(crate) fn override_charges(&self, charges: &mut Charges<'_, '_>, store: &Store) -> Bans {
         let mut bans = Bans::default();
         for (place, charge) in charges.iter_mut().enumerate() {
             match self.overridden(charge.rule_index, &key(charge), store) {
                 Some(Overridden::Limit(limit)) => charge.limit = limit,
-                Some(Overridden::Banned(left)) => bans.add(place, left),
+                Some(Overridden::Banned(left)) => {
+                    bans.add(place, left, &key(charge), &self.enrolled[charge.limit], store);
+                }
                 None => {}
             }
-        }
-        if !bans.are_none() {
-            charges.iter_mut().for_each(|charge| charge.cost = Cost::PEEK);
         }
         bans
     }

@@ -49,7 +49,9 @@ impl Limiter {
         };
         let mut bans = Bans::default();
         if let Some(Overridden::Banned(left)) = changed {
-            (0..limits.len()).for_each(|place| bans.add(place, left));
+            for (place, limit) in limits.iter().enumerate() {
+                bans.add(place, left, &key, &policy.enrolled[*limit], self.store());
+            }
         }
         let charge = |limit: &usize| Charge {
             cost: Cost::PEEK,

@@ -11,7 +11,7 @@ use std::fmt;
 use smallvec::SmallVec;
 use tollgate_core::{Decision, Key, KeyBuf, Limit, Micros, Outcome, Quota, Timestamp};
 use tollgate_policy::{Change, Mistakes, Mode, Policy};
-use tollgate_store::{Answers, Asked, Enrolled, Store, Taken, TooManyLimits};
+use tollgate_store::{Enrolled, Store, Taken, TooManyLimits};
 
 use crate::bounds::KEY_OVERRIDES_MAX;
 
@@ -93,49 +93,53 @@ pub(crate) enum Overridden {
     Banned(Option<Micros>),
 }
 
-/// The keys of a request that are banned: which of its charges, and for how long.
+/// The keys of a request that are banned: which of its charges, and what is said to them.
 #[derive(Debug, Default)]
-pub(crate) struct Bans(SmallVec<[(usize, Option<Micros>); 1]>);
+pub(crate) struct Bans(SmallVec<[(usize, Taken); 1]>);
 
 impl Bans {
+    #[inline]
     pub(crate) fn are_none(&self) -> bool {
         self.0.is_empty()
     }
 
-    pub(crate) fn add(&mut self, place: usize, left: Option<Micros>) {
-        self.0.push((place, left));
+    /// Adds one that lasts for so long, if that is known.
+    pub(crate) fn add(
+        &mut self,
+        place: usize,
+        left: Option<Micros>,
+        key: &Key<'_>,
+        limit: &Enrolled,
+        store: &Store,
+    ) {
+        let decision = Decision {
+            outcome: Outcome::Denied { retry_after: left },
+            limit: limit.limit().capacity(),
+            remaining: 0,
+            reset_after: left.unwrap_or_default(),
+            next_after: left,
+        };
+        self.0.push((place, store.decided_without(key, limit, decision)));
     }
 
-    /// What a store answers, with denials in the place of what it said of the keys.
-    pub(crate) fn after(self, asked: Asked<Answers>) -> Asked<Answers> {
-        if self.are_none() {
-            return asked;
-        }
-        asked.map(move |mut answers| {
-            self.apply(answers.taken_mut());
-            answers
-        })
+    /// Each of them, in the order of the charges.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &(usize, Taken)> {
+        self.0.iter()
     }
 
     /// Puts denials in the place of what the limits said.
     pub(crate) fn apply(&self, taken: &mut [Taken]) {
-        for &(place, left) in &self.0 {
-            taken[place] = denial(&taken[place], left);
+        for &(place, mut denied) in &self.0 {
+            // What was consumed comes back also under a ban without an end.
+            if let Taken::Decided { decision, .. } = &mut denied
+                && decision.next_after.is_none()
+                && let Some(said) = taken[place].decision()
+            {
+                decision.reset_after = said.reset_after;
+            }
+            taken[place] = denied;
         }
     }
-}
-
-/// What a banned key is told, whose limit said something else.
-fn denial(said: &Taken, left: Option<Micros>) -> Taken {
-    let said = said.decision();
-    let reset_after = said.map_or(Micros::ZERO, |said| said.reset_after);
-    Taken::without_store(Decision {
-        outcome: Outcome::Denied { retry_after: left },
-        limit: said.map_or(0, |said| said.limit),
-        remaining: 0,
-        reset_after: left.unwrap_or(reset_after),
-        next_after: left,
-    })
 }
 
 /// What a change makes of one of the policy's rules: a limit with its rate, or none if it is a ban; or

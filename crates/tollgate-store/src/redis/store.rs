@@ -278,11 +278,11 @@ impl RedisStore {
         inner.change(Change { script: None, words, slot, denied: Some(key), is_release: false })
     }
 
-    /// The number that [`Taken::counted`] tells of a key.
-    pub fn key_number(&self, key: &Key<'_>) -> u64 {
+    /// What a key is known by in this process.
+    pub(crate) fn fingerprint(&self, key: &Key<'_>) -> Fingerprint {
         let mut names = Names::default();
         names.push(&self.0.prefix, &self.key_text(key));
-        self.0.known_by(names.get(0)).number()
+        self.0.known_by(names.get(0))
     }
 
     /// A key as it may be shown, written to the end of `text`.

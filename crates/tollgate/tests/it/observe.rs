@@ -7,7 +7,7 @@ use std::thread;
 use tollgate::bounds::{KEY_TEXT_BYTES_MAX, RECENT_DECISIONS, STORM_KEYS_MAX, SUMMARY_KEYS};
 use tollgate::envoy::{Call, Descriptor, Descriptors};
 use tollgate::observe::{Advice, Frequent, FrequentKey, Span};
-use tollgate::{Charge, Key, KeyBuf, Limit, Micros, Quota, Request, Timestamp, Value};
+use tollgate::{Charge, Key, KeyBuf, Limit, Micros, Override, Quota, Request, Timestamp, Value};
 
 use crate::{Gate, MIDNIGHT, time};
 
@@ -239,6 +239,27 @@ mod who {
             let limits = gate.limiter.metrics().limits;
             let early: Vec<_> = limits.iter().map(|count| (&*count.limit, count.early)).collect();
             assert_eq!(early, [("envoy:shop", 1), ("#callers", 0), ("#others", 0)]);
+        });
+    }
+
+    #[test]
+    fn banned_keys_are_told_apart() {
+        alone(|| {
+            let gate = Gate::new(POLICY);
+            let keys = ["anna", "ben"].map(|user| format!("api:{user}").parse::<KeyBuf>().unwrap());
+            for key in &keys {
+                let until = Some(MIDNIGHT.plus(time("1h")));
+                let one = Override::from_json(key.clone(), r#"{"ban":true}"#).unwrap();
+                gate.limiter.put_override(Override { until, ..one }).unwrap();
+            }
+            send(&gate, "anna", 2, "10ms");
+            send(&gate, "ben", 3, "10ms");
+            let told = gate.limiter.most_denied(Span::Minute);
+            let figures = |it: &FrequentKey| (it.key.clone(), it.denied, it.early);
+            let told: Vec<_> = told.keys.iter().map(figures).collect();
+            assert_eq!(told, [("api:ben".to_owned(), 3, 2), ("api:anna".to_owned(), 2, 1)]);
+            let recent = keys.map(|key| gate.limiter.recent(&key).len());
+            assert_eq!(recent, [2, 3]);
         });
     }
 

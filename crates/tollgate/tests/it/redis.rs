@@ -5,7 +5,9 @@ use std::time::Duration;
 use tollgate::envoy::{Call, Charging, Descriptor, DescriptorSettings, Descriptors};
 use tollgate::observe::Span;
 use tollgate::redis::{RedisSettings, RedisStore, Servers};
-use tollgate::{Asked, Clock, Cost, Limiter, MemoryStore, Micros, Request, Ruling, Store};
+use tollgate::{
+    Asked, Clock, Cost, Limiter, MemoryStore, Micros, Override, Request, Ruling, Store,
+};
 use tollgate_harness::{Flavour, Server, eventually};
 
 use crate::{MIDNIGHT, parse};
@@ -179,4 +181,37 @@ fn who_is_denied_and_does_not_wait_is_told_of_redis_as_of_memory() {
         |limiter: &Limiter| limiter.recent(&"api:a".parse().expect("a key")).first().copied();
     assert_eq!(last(&twins.redis), last(&twins.memory));
     assert!(last(&twins.redis).is_some_and(|last| !last.is_allowed));
+}
+
+#[test]
+fn a_banned_client_in_a_loop_costs_redis_nothing_and_is_told_of_as_in_memory() {
+    let server = Server::start(Flavour::Redis);
+    let twins = Twins::new(&server, POLICY);
+    for limiter in [&twins.memory, &twins.redis] {
+        for (key, ban) in
+            [("api:a", r#"{"ban":true,"until_ms":1790000000000}"#), ("api:b", r#"{"ban":true}"#)]
+        {
+            let one = Override::from_json(key.parse().expect("a key"), ban).expect("a ban");
+            limiter.put_override(one).expect("a key of the policy");
+        }
+    }
+    for number in 0..20 {
+        let attributes: [(&str, &[u8]); 1] = [("user", [b"a", b"b"][number % 2])];
+        let request = Request::new(&attributes);
+        let redis = twins.redis.ask(&request);
+        assert!(matches!(redis, Asked::Ready(_)), "nobody is asked");
+        let (redis, memory) = (redis.wait(), twins.memory.check(&request));
+        assert_eq!(redis.ruling(), Ruling::Denied);
+        assert_eq!(format!("{redis:?}"), format!("{memory:?}"));
+        twins.clock.advance(Micros::from_millis(10));
+    }
+    let told = |limiter: &Limiter| {
+        let keys = limiter.most_denied(Span::Minute).keys.into_iter();
+        keys.map(|it| (it.key, it.denied)).collect::<Vec<_>>()
+    };
+    assert_eq!(told(&twins.redis), [("api:a".to_owned(), 10), ("api:b".to_owned(), 10)]);
+    assert_eq!(told(&twins.memory), told(&twins.redis));
+    let charged = twins.redis.check(&Request::new(&[("user", b"c")]));
+    let all = charged.answers().nth(1).and_then(|all| all.decision());
+    assert_eq!(all.map(|all| all.remaining), Some(4), "the others were charged nothing");
 }
