@@ -221,7 +221,8 @@ impl<'c, 't> Compiler<'c, 't> {
                 condition.text(self.attributes, self.is_secret(condition.attribute))
             });
             let text = texts.collect::<Vec<String>>().join(", ");
-            ListEntry { place: self.policy.place(draft.span), text }
+            let attributes = draft.conditions.iter().map(|condition| condition.attribute).collect();
+            ListEntry { place: self.policy.place(draft.span), text, attributes }
         });
         let entries = entries.collect();
         let sets = drafts.into_iter().map(|ListDraft { conditions, .. }| {

@@ -4,6 +4,7 @@
 //! whether its key is known, then the limits in the order they are written.
 
 mod clients;
+mod sender;
 
 use tollgate_core::{Cost, Limit, Quota, Value};
 

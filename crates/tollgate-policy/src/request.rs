@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 use tollgate_core::{Cost, Value};
 
 use crate::address::CountedText;
+use crate::attribute::AttributeId;
 use crate::layer::Layer;
 use crate::mistake::Place;
 use crate::rule::Rule;
@@ -125,6 +126,8 @@ pub type Values<'r> = SmallVec<[Value<'r>; 3]>;
 pub struct ListEntry {
     pub(crate) place: Place,
     pub(crate) text: String,
+    /// What it asks about.
+    pub(crate) attributes: Vec<AttributeId>,
 }
 
 impl ListEntry {

@@ -27,10 +27,15 @@ pub struct Denial<'d> {
     pub weight: u32,
     /// Shows each limit that refuses it.
     limits: &'d dyn Fn(&mut ShowLimit<'_>),
+    /// Shows each value that is known of its sender.
+    sender: &'d dyn Fn(&mut ShowValue<'_>),
 }
 
 /// Is shown the key of a limit, and the wait that it tells.
 type ShowLimit<'s> = dyn FnMut(&str, Option<Micros>) + 's;
+
+/// Is shown the name of an attribute, and its value.
+pub(crate) type ShowValue<'s> = dyn FnMut(&str, &str) + 's;
 
 impl Denial<'_> {
     /// Shows each limit that refuses the request to `show`: the key it counts under, as it may be
@@ -38,6 +43,13 @@ impl Denial<'_> {
     /// made for this, so who does not want them does not pay for them.
     pub fn each_limit(&self, mut show: impl FnMut(&str, Option<Micros>)) {
         (self.limits)(&mut show);
+    }
+
+    /// Shows what is known of the sender to `show`, if no limit was asked: what the `deny` list
+    /// asked about, or the key that is not known, and the address; each by the name of the attribute
+    /// and written as in keys.
+    pub fn each_value(&self, mut show: impl FnMut(&str, &str)) {
+        (self.sender)(&mut show);
     }
 }
 
@@ -61,8 +73,8 @@ impl Record {
         self.0.get_or_init(|| sink);
     }
 
-    /// Tells of a request that was refused before its limits said anything, or since they could not: as
-    /// one of many such if there are many.
+    /// Tells of a request that was refused since its limits could not count: as one of many such if
+    /// there are many.
     #[cold]
     pub(crate) fn tell<'a>(
         &self,
@@ -71,10 +83,26 @@ impl Record {
         said: &(impl Iterator<Item = Said<'a>> + Clone),
         write: impl Fn(usize, &mut String),
     ) {
-        let is_refused = matches!(ruling, Ruling::Uncounted | Ruling::Blocked | Ruling::UnknownKey);
-        if is_refused && self.0.get().is_some() {
+        if self.0.get().is_some() {
             let now = clock.now();
             self.tell_of(now, Turn::weight_of_denial(now), ruling, said, write);
+        }
+    }
+
+    /// The same of one that was refused before any limit was asked.
+    #[cold]
+    pub(crate) fn tell_unasked(
+        &self,
+        clock: &Clock,
+        ruling: Ruling,
+        sender: &dyn Fn(&mut ShowValue<'_>),
+    ) {
+        if let (Ruling::Blocked | Ruling::UnknownKey, Some(sink)) = (ruling, self.0.get()) {
+            let at = clock.now();
+            let weight = Turn::weight_of_denial(at);
+            if weight > 0 {
+                sink.refused(&Denial { at, ruling, weight, limits: &|_| {}, sender });
+            }
         }
     }
 
@@ -99,7 +127,7 @@ impl Record {
                 }
             }
         };
-        sink.refused(&Denial { at, ruling, weight, limits: &limits });
+        sink.refused(&Denial { at, ruling, weight, limits: &limits, sender: &|_| {} });
     }
 }
 

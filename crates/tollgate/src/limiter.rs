@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::error;
 use std::fmt;
-use std::iter;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::{ArcSwap, Guard};
@@ -15,7 +14,7 @@ use tollgate_store::bounds::MAX_BYTES_DEFAULT;
 use tollgate_store::{Answers, Asked, Charge, Claim, Clock, Enrolled, MemoryStore, OnFailure};
 use tollgate_store::{Store, Taken, TooManyLimits, Unreservable};
 
-use crate::denial::DenialSink;
+use crate::denial::{DenialSink, ShowValue};
 use crate::envoy::Engine;
 use crate::http::fields::Spelled;
 use crate::metrics::{Counted, Counting, Live, Table, Turn};
@@ -169,8 +168,10 @@ impl Limiter {
             }
             other => {
                 let ruling = ruled_out(other);
-                let record = &self.observer.record;
-                record.tell(self.store.clock(), ruling, &iter::empty(), |_, _| {});
+                let sender = |show: &mut ShowValue<'_>| {
+                    policy.show_sender(&self.store, request, other, show);
+                };
+                self.observer.record.tell_unasked(self.store.clock(), ruling, &sender);
                 ruling
             }
         };
@@ -625,6 +626,22 @@ impl InForce {
         let plain = |value: &&mut Value<'_>| !value.is_secret() && value.shard_number().is_none();
         values.iter_mut().filter(plain).for_each(|value| value.shown = Shown::AsHash);
         store.write_key_text(&Key { limit: key.limit, values: &values }, text);
+    }
+
+    /// Shows what is known of the sender of a request that no limit was asked about, as operators are
+    /// shown it.
+    fn show_sender<'p: 'r, 'r>(
+        &'p self,
+        store: &Store,
+        request: &Request<'r>,
+        admission: &Admission<'p, 'r>,
+        show: &mut ShowValue<'_>,
+    ) {
+        for (name, value) in self.policy.sender(request, admission) {
+            let mut text = String::new();
+            self.write_shown_key(store, &Key { limit: "sender", values: &[value] }, &mut text);
+            show(name, text.trim_start_matches("sender:"));
+        }
     }
 
     /// What a key under a rule has by an override; a limit is one of those enrolled.

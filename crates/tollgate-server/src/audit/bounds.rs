@@ -9,8 +9,10 @@ use tollgate::Quota;
 pub(super) const DENIALS_QUEUED: usize = 1_024;
 pub(super) const ACTIONS_QUEUED: usize = 256;
 
-/// Limits that one line lists, and bytes of a key in it: more of either is for nobody to read.
+/// Limits that one line lists, values of a sender, and bytes of a key or value: more of any is for
+/// nobody to read.
 pub(super) const LIMITS_MAX: usize = 8;
+pub(super) const VALUES_MAX: usize = 8;
 pub(super) const KEY_BYTES_MAX: usize = 1_024;
 
 /// Lines of what operators do, and of strangers who are turned away at their door. Operators' scripts

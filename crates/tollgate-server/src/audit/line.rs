@@ -7,10 +7,10 @@ use std::fmt::Write;
 use std::net::SocketAddr;
 
 use serde::Serialize;
-use serde_json::{Number, Value};
+use serde_json::{Map, Number, Value};
 use tollgate::{Denial, Timestamp};
 
-use super::bounds::{KEY_BYTES_MAX, LIMITS_MAX};
+use super::bounds::{KEY_BYTES_MAX, LIMITS_MAX, VALUES_MAX};
 
 /// What became of an admin action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -56,6 +56,8 @@ impl Acted {
 struct DenialLine<'a> {
     at: String,
     kind: &'a str,
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    sender: Map<String, Value>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     limits: Vec<LimitLine>,
     /// How many there are that are not listed.
@@ -95,9 +97,16 @@ pub(super) fn of_denial(denial: &Denial<'_>, thousandths: u64) -> String {
         let retry_after_ms = wait.map(tollgate::Micros::as_millis_up);
         limits.push(LimitLine { key: shortened(key), retry_after_ms });
     });
+    let mut sender = Map::new();
+    denial.each_value(|name, value| {
+        if sender.len() < VALUES_MAX {
+            sender.insert(name.to_owned(), shortened(value).into());
+        }
+    });
     plain(&DenialLine {
         at: date(denial.at),
         kind: denial.ruling.name(),
+        sender,
         limits,
         more_limits,
         sampled: thousandths_of(thousandths),

@@ -88,19 +88,48 @@ limits: [{ name: api, per: [tenant], rate: 1/day }]
     let tenants = "keys: { sesame: { tenant: acme, tier: pro } }";
     let policy = with_doors(DOORS, policy);
     let running = Running::with_files(&policy, &[("tenants.yaml", tenants)]);
-    assert_eq!(check(&running, "user=mallory&header:x-api-key=sesame"), 403);
-    assert_eq!(check(&running, "header:x-api-key=guess-4711"), 401);
+    let address = "client_ip=203.0.113.7";
+    assert_eq!(check(&running, &format!("user=mallory&header:x-api-key=sesame&{address}")), 403);
+    assert_eq!(check(&running, &format!("header:x-api-key=guess-4711&{address}")), 401);
     assert_eq!(check(&running, "header:x-api-key=sesame"), 200);
-    assert_eq!(wait_for(&running, 1, "blocked").len(), 1);
-    assert_eq!(wait_for(&running, 1, "unknown_key").len(), 1);
+    let blocked = wait_for(&running, 1, "blocked");
+    assert_eq!(blocked[0]["sender"], json!({"user": "mallory", "client_ip": "203.0.113.7"}));
+    let unknown = &wait_for(&running, 1, "unknown_key")[0]["sender"];
+    let hash = unknown["header:x-api-key"].as_str().expect("a hash");
+    assert!(hash.starts_with("%h") && hash.len() == 34, "{hash}");
+    assert_eq!(unknown["client_ip"], "203.0.113.7");
     let text = fs::read_to_string(log(&running)).unwrap();
     assert!(!text.contains("guess-4711") && !text.contains("sesame"), "{text}");
 }
 
 #[test]
+fn who_is_blocked_is_told_by_hashes_alone_if_the_policy_says_so() {
+    let policy = "
+observe: { audit: audit.jsonl, keys: hashed }
+deny: [{ user: mallory }, { header:x-bot: present }]
+";
+    let running = Running::start(DOORS, policy);
+    assert_eq!(check(&running, "user=mallory&client_ip=203.0.113.7"), 403);
+    assert_eq!(check(&running, "header:x-bot=secret&other=value"), 403);
+    let blocked = wait_for(&running, 2, "blocked");
+    for (line, names) in blocked.iter().zip([&["client_ip", "user"][..], &["header:x-bot"]]) {
+        let sender = line["sender"].as_object().expect("somebody");
+        assert_eq!(sender.keys().collect::<Vec<_>>(), names);
+        assert!(sender.values().all(|it| it.as_str().expect("a hash").starts_with("%h")), "{line}");
+    }
+}
+
+#[test]
 fn denials_of_descriptors_and_of_limits_that_callers_bring_along_are_written_down() {
-    let policy = "observe: { audit: audit.jsonl }\ndescriptors: envoy\nlimits: []";
-    let policy = with_doors(&["http", "admin", "resp"], policy);
+    for (observe, is_plain) in [("", true), (", keys: hashed", false)] {
+        check_denials_of_others(observe, is_plain);
+    }
+}
+
+fn check_denials_of_others(observe: &str, is_plain: bool) {
+    let policy =
+        format!("observe: {{ audit: audit.jsonl{observe} }}\ndescriptors: envoy\nlimits: []");
+    let policy = with_doors(&["http", "admin", "resp"], &policy);
     let file = "domain: shop\ndescriptors: [{ key: user, rate_limit: { unit: day, \
                 requests_per_unit: 1 } }]";
     let running = Running::with_files(&policy, &[("envoy/shop.yaml", file)]);
@@ -109,11 +138,16 @@ fn denials_of_descriptors_and_of_limits_that_callers_bring_along_are_written_dow
     let ask = |_| running.ask(Door::Http, "POST /json", call).status;
     assert_eq!([0, 1].map(ask), [200, 429]);
     let line = wait_for(&running, 1, "denied").remove(0);
-    assert!(line["limits"][0]["key"].as_str().expect("a key").contains("anna"), "{line}");
+    let has = |line: &Value, value: &str| {
+        line["limits"][0]["key"].as_str().expect("a key").contains(value)
+    };
+    assert_eq!((has(&line, "anna"), has(&line, "%h")), (is_plain, !is_plain), "{line}");
     let mut redis = running.connect(Door::Resp);
-    redis.write_all(b"CL.THROTTLE otto 0 1 86400\r\nCL.THROTTLE otto 0 1 86400\r\n").unwrap();
+    redis
+        .write_all(b"CL.THROTTLE otto 0 1 86400\r\nCL.THROTTLE otto 0 1 86400\r\n")
+        .expect("it reads");
     let line = wait_for(&running, 2, "denied").remove(1);
-    assert!(line["limits"][0]["key"].as_str().expect("a key").contains("otto"), "{line}");
+    assert_eq!((has(&line, "otto"), has(&line, "%h")), (is_plain, !is_plain), "{line}");
 }
 
 #[test]
