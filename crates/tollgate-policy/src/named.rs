@@ -82,7 +82,11 @@ fn check_values(rule: &Rule, values: &[Value<'_>]) -> Result<(), String> {
                 ));
             }
             (Some(_), true, false) => {
-                return Err(format!("counts by {} as it is, not by a hash", source.name()));
+                let name = source.name();
+                return Err(format!(
+                    "counts by {name} itself, and a hash of it, as operators are shown under \
+                     observe: {{keys: hashed}}, does not tell it; write the value in its place"
+                ));
             }
             _ => {}
         }

@@ -234,16 +234,27 @@ impl Audit {
     }
 }
 
-/// A key that an operator names, as it may be written down. If nothing was done with it, it may be none
-/// at all, but a secret that was taken for one: of that no more is shown than of any other secret.
-fn shown(limiter: &Limiter, key: &KeyBuf, is_done: bool) -> Option<String> {
-    let is_limit = |rule: &Rule| &**rule.name() == key.limit();
-    let (is_known, keys) = limiter.with_policy(|policy| {
-        (policy.rules().iter().any(is_limit), policy.settings().observe.keys)
-    });
-    if is_done && keys == ShownKeys::Plain {
-        return Some(key.to_string());
+/// A key that an operator did something with, as it may be written down.
+pub(crate) fn as_shown(limiter: &Limiter, key: &KeyBuf) -> String {
+    match limiter.with_policy(|policy| policy.settings().observe.keys) {
+        ShownKeys::Plain => key.to_string(),
+        ShownKeys::Hashed => hashed(limiter, key),
     }
+}
+
+/// The same of one that an operator names. If nothing was done with it, it may be none at all, but a
+/// secret that was taken for one: of that no more is shown than of any other secret.
+fn shown(limiter: &Limiter, key: &KeyBuf, is_done: bool) -> Option<String> {
+    if is_done {
+        return Some(as_shown(limiter, key));
+    }
+    let is_limit = |rule: &Rule| &**rule.name() == key.limit();
+    let is_known = limiter.with_policy(|policy| policy.rules().iter().any(is_limit));
+    is_known.then(|| hashed(limiter, key))
+}
+
+/// A key with every value as a hash.
+fn hashed(limiter: &Limiter, key: &KeyBuf) -> String {
     let mut values = key.values();
     for value in &mut values {
         if let Some(bytes) =
@@ -252,8 +263,7 @@ fn shown(limiter: &Limiter, key: &KeyBuf, is_done: bool) -> Option<String> {
             *value = Value { source: value.source, ..Value::secret(bytes) };
         }
     }
-    let key = Key { limit: key.limit(), values: &values };
-    (is_known || is_done).then(|| limiter.store().key_text(&key))
+    limiter.store().key_text(&Key { limit: key.limit(), values: &values })
 }
 
 impl DenialSink for Audit {

@@ -24,9 +24,13 @@ struct Asked {
 
 impl Asked {
     fn new() -> Self {
+        Self::of(POLICY)
+    }
+
+    fn of(policy: &str) -> Self {
         let folder = Folder::new();
         folder.write("token.txt", "s3cret");
-        let server = Server::start(Path::new(&folder.write("policy.yaml", POLICY)));
+        let server = Server::start(Path::new(&folder.write("policy.yaml", policy)));
         Self { server, folder }
     }
 
@@ -115,6 +119,26 @@ fn a_key_is_allowed_something_else_for_a_while_and_no_longer() {
     let again = asked.keys(&["override", "api:anna", "--remove"]);
     assert_eq!(again.code, Some(1));
     assert!(again.stderr.contains("404 Not Found: api:anna has no override"), "{}", again.stderr);
+}
+
+#[test]
+fn what_operators_do_is_logged_with_the_key_as_the_policy_has_it_shown() {
+    for (observe, logged) in [("plain", "\"api:anna\""), ("hashed", "\"api:%h")] {
+        let asked = Asked::of(&format!("observe: {{ keys: {observe} }}{POLICY}"));
+        for arguments in [
+            &["override", "api:anna", "--rate", "20/day"][..],
+            &["override", "api:anna", "--remove"],
+            &["reset", "api:anna"],
+        ] {
+            assert_eq!(asked.keys(arguments).code, Some(0), "{arguments:?}");
+        }
+        for said in ["an override was put", "an override was removed", "a key was reset"] {
+            asked.server.says(said);
+            let log = asked.server.log();
+            let line = log.iter().find(|line| line.contains(said)).expect("it was said");
+            assert!(line.contains(logged), "{line}");
+        }
+    }
 }
 
 #[test]

@@ -65,7 +65,11 @@ fn a_key_that_no_request_has_is_refused_with_a_sentence() {
         ("everyone:a", "limit \"everyone\" counts by nothing, and the key has 1 values"),
         ("login:a:%n1.b", "limit \"login\" tries user, and the key has a value of another"),
         ("secret:s3cret", "limit \"secret\" keeps header:x-api-key secret; write its hash"),
-        (&format!("slots:%h{hash}"), "limit \"slots\" counts by user as it is, not by a hash"),
+        (
+            &format!("slots:%h{hash}"),
+            "limit \"slots\" counts by user itself, and a hash of it, as operators are shown under \
+             observe: {keys: hashed}, does not tell it; write the value in its place",
+        ),
         ("slots:u:%s0", "limit \"slots\" is not split into shards"),
         ("hot", "limit \"hot\" is split into shards; end the key with one of :%s0 to :%s3"),
         ("hot:%s4", "limit \"hot\" is split into shards"),

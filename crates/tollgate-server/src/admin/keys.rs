@@ -13,7 +13,7 @@ use tollgate::{Change, KeyBuf, KeyError, KeyRefused, Limiter, Micros, Override};
 use super::live::millis;
 use super::query::{Query, not};
 use super::{noted, sentences};
-use crate::audit::Action;
+use crate::audit::{Action, as_shown};
 use crate::connection::Visitor;
 use crate::gate::Gate;
 use crate::http1::{self, Answer};
@@ -178,7 +178,7 @@ async fn reset(key: &KeyBuf, limiter: &Limiter) -> Answer {
     match limiter.reset(key) {
         Ok(asked) => {
             let Some(was_known) = asked.await else { return no_answer() };
-            tracing::info!(%key, was_known, "a key was reset");
+            tracing::info!(key = %as_shown(limiter, key), was_known, "a key was reset");
             let body = json!({"key": key.to_string(), "was_known": was_known});
             http1::json(StatusCode::OK, body.to_string())
         }
@@ -211,7 +211,7 @@ async fn put(key: KeyBuf, body: &[u8], gate: &Gate) -> Answer {
     let told = one.to_string();
     match overrides::put(gate, one).await {
         Ok(()) => {
-            tracing::info!(%key, "an override was put: {told}");
+            tracing::info!(key = %as_shown(&gate.limiter, &key), "an override was put: {told}");
             // Should nobody tell what is left, the change was made all the same.
             let look = look(&key, &gate.limiter).await;
             let shown = format!(
@@ -234,7 +234,7 @@ async fn remove(key: &KeyBuf, gate: &Gate) -> Answer {
         }
         Err(why) => return not_shared(why),
     }
-    tracing::info!(%key, "an override was removed");
+    tracing::info!(key = %as_shown(&gate.limiter, key), "an override was removed");
     let body = json!({"key": key.to_string(), "removed": true});
     http1::json(StatusCode::OK, body.to_string())
 }

@@ -77,6 +77,24 @@ fn a_secret_value_is_found_by_what_is_shown_of_it_and_never_shown() {
 }
 
 #[test]
+fn with_hashed_keys_a_plain_value_is_not_found_by_its_hash_and_that_is_told() {
+    let policy = "observe: { keys: hashed }\nlimits: [{ name: api, per: [user], rate: 1/day }]";
+    let running = Running::start(&["http", "admin"], policy);
+    spend(&running, "user=anna", 2);
+    let listed: Value =
+        serde_json::from_str(&admin(&running, "GET /v1/keys?denied=1", "").body).expect("JSON");
+    let hash = listed["keys"][0]["key"].as_str().expect("a key");
+    assert!(hash.starts_with("api:%h"), "{hash}");
+    let path = format!("/v1/keys/{}", hash.replace('%', "%25"));
+    for method in ["GET", "DELETE"] {
+        let answer = admin(&running, &format!("{method} {path}"), "");
+        assert_eq!(answer.status, 404);
+        assert!(detail(&answer).contains("write the value in its place"), "{}", answer.body);
+    }
+    assert_eq!(left(&running, "api:anna"), 0);
+}
+
+#[test]
 fn a_value_of_any_bytes_is_named_in_a_path() {
     let running = Running::start(DOORS, LIMITS);
     spend(&running, "user=a%3Ab%2Fc%25%0A", 2);
