@@ -19,6 +19,11 @@ export function confirm(asked) {
   dialog.showModal();
 }
 
+/// Takes back what was asked, if it was not answered yet: whoever goes elsewhere does not mean it any more.
+export function dismiss() {
+  dialog.close();
+}
+
 export function field(label, name, placeholder) {
   return element("label", { class: "field over" }, label, element("input", { name, placeholder, autocomplete: "off", spellcheck: "false" }));
 }

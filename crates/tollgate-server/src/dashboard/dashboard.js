@@ -1,5 +1,6 @@
 // The page: which view is seen, what is asked when, and what is said when nobody answers.
 
+import { dismiss } from "./act.js";
 import { byId, element, setText } from "./dom.js";
 import { Explain } from "./explain.js";
 import { count, duration } from "./format.js";
@@ -31,12 +32,15 @@ let shown = "overview";
 let live = null;
 let failures = 0;
 let timer = null;
+/// Whether a token must be typed before anything else is asked: each question without one is an attempt that
+/// the server writes down.
+let isLocked = false;
 
 // What is asked.
 
 async function tick() {
   clearTimeout(timer);
-  if (document.hidden) return;
+  if (document.hidden || isLocked) return;
   const began = performance.now();
   try {
     let told = await ask(history.path);
@@ -52,6 +56,7 @@ async function tick() {
     failures += 1;
     failed(error);
   }
+  if (isLocked) return;
   const pause = Math.min(PAUSE_MAX_MS, TICK_MS * 2 ** Math.max(0, failures - 1));
   clearTimeout(timer);
   timer = setTimeout(tick, Math.max(100, pause - (performance.now() - began)));
@@ -62,7 +67,7 @@ async function askView(isNow = false) {
   const view = views[shown];
   const now = performance.now();
   const isSoon = now - (view.askedAt ?? -Infinity) < (view.pauseMs ?? TICK_MS) - TICK_MS / 2;
-  if (!live || !view.regularly || (isSoon && !isNow)) return;
+  if (isLocked || !live || !view.regularly || (isSoon && !isNow)) return;
   view.askedAt = now;
   await view.regularly(live);
 }
@@ -112,7 +117,8 @@ function storm({ is_storm, denied, early, keys }) {
 
 function route() {
   const [, name, ...rest] = location.hash.split("/");
-  shown = name in views ? name : "overview";
+  shown = Object.hasOwn(views, name) ? name : "overview";
+  dismiss();
   for (const tab of tabs) {
     const isShown = tab.getAttribute("aria-controls") === shown;
     tab.setAttribute("aria-selected", isShown);
@@ -145,9 +151,13 @@ byId("tabs").addEventListener("keydown", (event) => {
 const tokenDialog = byId("dialog-token");
 
 whenUnauthorized((wasWrong) => {
+  isLocked = true;
   if (wasWrong) setText(byId("token-wrong"), "That is not the token of this server.");
   if (!tokenDialog.open) tokenDialog.showModal();
 });
+
+// Nothing can be done without one.
+tokenDialog.addEventListener("close", () => isLocked && tokenDialog.showModal());
 
 byId("token-form").addEventListener("submit", async (event) => {
   event.preventDefault();
@@ -156,6 +166,7 @@ byId("token-form").addEventListener("submit", async (event) => {
   // A field of HTTP cannot hold anything else, and so no token does.
   if (!/^[\x21-\x7e]+$/.test(token)) return setText(byId("token-wrong"), "That is not the token of this server.");
   useToken(token);
+  isLocked = false;
   await tick();
   if (live && byId("link").dataset.state === "good") {
     byId("token").value = "";

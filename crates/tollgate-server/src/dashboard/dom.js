@@ -32,15 +32,17 @@ export function setAttribute(node, name, value) {
 }
 
 /// Makes the children of `parent` those of `items`, in their order. A child stays the same element as
-/// long as its item has the same name, so that what is focused or under the pointer stays so.
+/// long as its item has the same name, so that what is focused or under the pointer stays so. Of items of one
+/// name each has its own.
 export function keep(parent, items, nameOf, make, update) {
   const known = (parent.kept ??= new Map());
   const focused = document.activeElement;
   const wanted = new Set();
   let place = parent.firstElementChild;
   for (const item of items) {
-    const name = nameOf(item);
-    if (wanted.has(name)) continue;
+    const shared = nameOf(item);
+    let name = shared;
+    for (let number = 2; wanted.has(name); number += 1) name = `${shared}\n${number}`;
     wanted.add(name);
     let child = known.get(name);
     if (!child) known.set(name, (child = make(item)));

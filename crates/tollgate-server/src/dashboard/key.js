@@ -82,12 +82,14 @@ export class KeyPage {
     setText(this.noRecent, recent.length ? "" : "Nothing is remembered of its last requests.");
   }
 
+  /// Asks whether to act on the key that is shown now, and on no other, whatever is shown when that is answered.
   act(asked) {
+    const { key } = this;
     confirm({
       ...asked,
-      key: this.key,
+      key,
       act: async (values) => {
-        await asked.act(values);
+        await asked.act(key, values);
         this.changed();
       },
     });
@@ -98,7 +100,7 @@ export class KeyPage {
       title: "Reset this key?",
       says: "What it has consumed is forgotten, and it begins anew.",
       does: "Reset",
-      act: () => ask(pathOf("keys", this.key), "DELETE"),
+      act: (key) => ask(pathOf("keys", key), "DELETE"),
     });
   }
 
@@ -109,7 +111,7 @@ export class KeyPage {
       does: "Ban",
       isHarsh: true,
       fields: [howLong()],
-      act: ({ ttl_ms }) => ask(pathOf("overrides", this.key), "PUT", { ban: true, ...(ttl_ms && { ttl_ms: Number(ttl_ms) }) }),
+      act: (key, { ttl_ms }) => ask(pathOf("overrides", key), "PUT", { ban: true, ...(ttl_ms && { ttl_ms: Number(ttl_ms) }) }),
     });
   }
 
@@ -123,10 +125,10 @@ export class KeyPage {
       says: "It goes by this instead of what the policy says. What it has consumed stays consumed.",
       does: "Override",
       fields: [...fields, howLong()],
-      act: (values) => {
+      act: (key, values) => {
         const said = Object.entries(values).filter(([, value]) => value !== "");
         const body = said.map(([name, value]) => [name, name === "rate" ? value : Number(value)]);
-        return ask(pathOf("overrides", this.key), "PUT", Object.fromEntries(body));
+        return ask(pathOf("overrides", key), "PUT", Object.fromEntries(body));
       },
     });
   }
@@ -136,7 +138,7 @@ export class KeyPage {
       title: "Remove the override of this key?",
       says: `It is allowed what the policy says again, and no longer ${inWords(this.look.override)}.`,
       does: "Remove",
-      act: () => ask(pathOf("overrides", this.key), "DELETE"),
+      act: (key) => ask(pathOf("overrides", key), "DELETE"),
     });
   }
 }

@@ -1,4 +1,5 @@
-// A key as a link to its page: its text, and what it says where the text is escaped.
+// A key as a link to its page: its text, and what it says where the text is escaped. Of a very long one only
+// the beginning is known, by which nobody finds it.
 
 import { element, setAttribute, setText } from "./dom.js";
 import { readable } from "./format.js";
@@ -10,7 +11,10 @@ export function keyLink() {
 }
 
 export function setKeyLink(link, key) {
-  setAttribute(link, "href", hashOf(key));
+  // Keys are plain letters, so that no key ends like this by itself.
+  const isCut = key.endsWith("…");
+  if (isCut) link.removeAttribute("href");
+  else setAttribute(link, "href", hashOf(key));
   setText(link.firstElementChild, key);
-  setText(link.lastElementChild, readable(key) ?? "");
+  setText(link.lastElementChild, isCut ? "too long to be shown whole" : (readable(key) ?? ""));
 }
