@@ -102,8 +102,9 @@ pub const OTHER_LIMITS: &str = "#others";
 /// Limits that callers bring along with their questions.
 pub const CALLERS_LIMITS: &str = "#callers";
 
-/// Tiers that a limit has no amount of their own for.
-pub const OTHER_TIERS: &str = "other";
+/// Tiers that a limit has no amount of their own for. A tier whose name begins with `#` is told with one
+/// more, so none is taken for it.
+pub const OTHER_TIERS: &str = "#other";
 
 /// Of how many requests one is looked at closely, on average, when many come.
 pub const SAMPLED_ONE_IN: u32 = 64;
@@ -226,6 +227,7 @@ impl Counting {
 /// Counts what a store says to whoever asks it without a policy.
 #[derive(Clone, Debug)]
 pub struct Tally {
+    began: Started,
     counted: Arc<Counted>,
     observer: Arc<Observer>,
     policy: Arc<InForce>,
@@ -236,11 +238,12 @@ impl Tally {
     /// Counts a request under a limit that its caller brought along.
     pub fn count(&self, key: &Key<'_>, taken: &Taken) {
         let clock = self.store.clock();
-        let counting = Counting::start(clock, Layer::Request);
+        let mut counting = Counting::start(clock, Layer::Request);
+        counting.started = counting.started.and(Some(self.began));
         let series = &self.counted.callers;
         series.count(counting.turn, Mode::Enforce, taken);
         let ruling = if taken.is_allowed() { Ruling::Allowed } else { Ruling::Denied };
-        self.counted.request(counting.turn, Layer::Request, ruling);
+        counting.end(&self.counted, clock, ruling);
         if counting.is_of_interest(ruling)
             && let Some(looked) = counting.looked(clock, ruling, taken.counted_at())
         {
@@ -285,9 +288,11 @@ impl Limiter {
         }
     }
 
-    /// Counts what its store says to whoever asks it directly.
+    /// Counts what its store says to whoever asks it directly, from now on: how long the answers take
+    /// is measured from here.
     pub fn tally(&self) -> Tally {
         Tally {
+            began: self.store().clock().start(),
             counted: Arc::clone(&self.counted),
             observer: Arc::clone(&self.observer),
             policy: self.in_force(),

@@ -235,13 +235,16 @@ impl Observer {
 
     /// What was counted in a span of time, and how long that is so far.
     fn tell(&self, span: Span, now: Timestamp) -> (Slice, Micros) {
-        let (slices, period) = {
-            let mut kept = self.kept();
-            kept.slices.advance(now);
-            kept.slices.tell(span)
-        };
+        let (slices, period) = self.slices(span, now);
         // Not with the lock held: it takes a while.
         (Slice::merged(&slices), period)
+    }
+
+    /// The same in parts.
+    fn slices(&self, span: Span, now: Timestamp) -> (Vec<Arc<Slice>>, Micros) {
+        let mut kept = self.kept();
+        kept.slices.advance(now);
+        kept.slices.tell(span)
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
@@ -377,16 +380,19 @@ impl Limiter {
 
     /// Whether clients come back before the wait is over that they were told.
     pub fn storm(&self) -> Storm {
-        let (slice, _) = self.observer.tell(Span::Minute, self.now());
-        let Slice { denied, early, most_denied, .. } = &slice;
+        let (slices, _) = self.observer.slices(Span::Minute, self.now());
+        let denied: u64 = slices.iter().map(|slice| slice.denied).sum();
+        let early: u64 = slices.iter().map(|slice| slice.early).sum();
+        // Of the lists only this one: whoever collects metrics asks often.
+        let most_denied = Summary::merged(slices.iter().map(|slice| &slice.most_denied));
         let mut keys: Vec<&Counter> =
             most_denied.counters.iter().filter(|counter| counter.early > 0).collect();
         keys.sort_by_key(|counter| (Reverse(counter.early), &counter.text));
         let keys = keys.into_iter().take(STORM_KEYS_MAX);
         Storm {
-            is_storm: *early >= STORM_EARLY_MIN && early * 2 >= *denied,
-            denied: *denied,
-            early: *early,
+            is_storm: early >= STORM_EARLY_MIN && early * 2 >= denied,
+            denied,
+            early,
             keys: keys.map(|counter| counter.text.to_string()).collect(),
         }
     }

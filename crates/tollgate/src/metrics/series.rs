@@ -183,6 +183,7 @@ fn names(policy: &Policy) -> impl Iterator<Item = (&Rule, String)> {
     policy.rules().iter().flat_map(|rule| {
         let tiers = rule.tiers();
         let others = if tiers.is_empty() { String::new() } else { OTHER_TIERS.to_owned() };
-        iter::once(others).chain(tiers).map(move |tier| (rule, tier))
+        let told = |tier: String| if tier.starts_with('#') { format!("#{tier}") } else { tier };
+        iter::once(others).chain(tiers.into_iter().map(told)).map(move |tier| (rule, tier))
     })
 }

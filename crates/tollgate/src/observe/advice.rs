@@ -3,12 +3,14 @@
 use std::fmt;
 
 use tollgate_core::{Micros, Timestamp};
+use tollgate_policy::Mode;
 
 use super::day::DayTold;
 use super::slices::Slice;
 use super::summary::Counter;
 use crate::bounds::ADVICE_MAX;
 use crate::limiter::InForce;
+use crate::metrics::OTHER_TIERS;
 
 /// Something that an operator should know.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,6 +41,8 @@ pub enum Advice {
         users: u64,
         /// In which time.
         period: Micros,
+        /// Whether the limit is in shadow, and would have denied it.
+        is_shadow: bool,
     },
     /// A key that is at the end of its limit all the time: it may need a larger one.
     Riding {
@@ -114,13 +118,14 @@ impl Advice {
         let (mut many, mut never) = (Vec::new(), Vec::new());
         for (rule, tier, day) in in_force.series.days(&in_force.policy) {
             let told = day.tell(now);
-            many.extend(Self::of_users(rule.name(), &tier, &told));
+            let is_shadow = rule.mode() == Mode::Shadow;
+            many.extend(Self::of_users(rule.name(), &tier, &told, is_shadow));
             never.extend(Self::of_peak(rule.name(), &tier, &told));
         }
         [many, never].into_iter().flat_map(|list| list.into_iter().take(ADVICE_MAX)).collect()
     }
 
-    fn of_users(limit: &str, tier: &str, told: &DayTold) -> Option<Self> {
+    fn of_users(limit: &str, tier: &str, told: &DayTold, is_shadow: bool) -> Option<Self> {
         let (users, denied) = told.users?;
         let is_hit = users >= HIT_BY_MANY_USERS && denied * 100 > users * HIT_BY_MANY_PERCENT;
         is_hit.then(|| Self::HitByMany {
@@ -129,6 +134,7 @@ impl Advice {
             denied: denied.min(users),
             users,
             period: told.period,
+            is_shadow,
         })
     }
 
@@ -208,11 +214,11 @@ impl fmt::Display for Advice {
                 Of(limit, tier),
                 Time(*period)
             ),
-            Self::HitByMany { limit, tier, denied, users, period } => write!(
+            Self::HitByMany { limit, tier, denied, users, period, is_shadow } => write!(
                 f,
-                "{} denied something to about {denied} of {users} users ({} %) in {}; it may be too \
-                 tight",
+                "{} {} something to about {denied} of {users} users ({} %) in {}; it may be too tight",
                 Of(limit, tier),
+                if *is_shadow { "would have denied" } else { "denied" },
                 denied * 100 / (*users).max(1),
                 Time(*period)
             ),
@@ -240,7 +246,11 @@ impl fmt::Display for Of<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(limit, tier) = self;
         write!(f, "limit {limit}")?;
-        if tier.is_empty() { Ok(()) } else { write!(f, " of tier {tier}") }
+        match *tier {
+            "" => Ok(()),
+            OTHER_TIERS => f.write_str(" of other tiers"),
+            tier => write!(f, " of tier {tier}"),
+        }
     }
 }
 
@@ -284,7 +294,7 @@ mod tests {
     fn a_limit_is_hit_by_many_if_it_is_by_more_than_two_fifths_of_twenty() {
         let said = |users| {
             let told = DayTold { users, ..DAY };
-            Advice::of_users("api", "", &told).map(|it| it.to_string())
+            Advice::of_users("api", "", &told, false).map(|it| it.to_string())
         };
         let sentence = "limit api denied something to about 9 of 20 users (45 %) in 6 hours; it may be \
                         too tight";

@@ -5,7 +5,9 @@ use std::thread;
 use tollgate::bounds::METRICS_SERIES_MAX;
 use tollgate::envoy::{Call, Descriptor, Descriptors};
 use tollgate::metrics::{LimitCount, OTHER_LIMITS};
-use tollgate::{Change, Layer, Limiter, Override, Request, Ruling};
+use tollgate::{
+    Change, Charge, Key, Layer, Limit, Limiter, Override, Quota, Request, Ruling, Value,
+};
 
 use crate::{Gate, parse, parse_with};
 
@@ -94,8 +96,62 @@ fn a_limit_by_tier_is_counted_for_each_tier_that_the_policy_names() {
     gate.admitted(3, &[("user", "none")]);
     assert_eq!(counts(&gate.limiter, "api", "free"), Some([1, 2, 0, 0]));
     assert_eq!(counts(&gate.limiter, "api", "pro"), Some([3, 0, 0, 0]));
-    assert_eq!(counts(&gate.limiter, "api", "other"), Some([6, 3, 0, 0]));
+    assert_eq!(counts(&gate.limiter, "api", "#other"), Some([6, 3, 0, 0]));
     assert_eq!(named(&gate.limiter), 3, "and for nothing that a caller sends");
+}
+
+#[test]
+fn no_tier_is_taken_for_those_that_a_limit_does_not_name() {
+    let rate = "{other: 1/minute, '#other': 2/minute, default: 3/minute}";
+    let gate = Gate::new(&format!("limits: [{{name: api, per: [user], rate: {rate}}}]"));
+    for tier in ["other", "#other", "gold"] {
+        gate.admitted(4, &[("user", tier), ("tier", tier)]);
+    }
+    assert_eq!(counts(&gate.limiter, "api", "other"), Some([1, 3, 0, 0]));
+    assert_eq!(counts(&gate.limiter, "api", "##other"), Some([2, 2, 0, 0]));
+    assert_eq!(counts(&gate.limiter, "api", "#other"), Some([3, 1, 0, 0]));
+}
+
+#[test]
+fn a_call_of_envoy_that_nobody_could_count_is_uncounted_and_not_denied() {
+    let gate = Gate::of_size(parse("limits: []"), 64 << 10);
+    let files = "{domain: shop, descriptors: [{key: user, rate_limit: {unit: day, \
+                 requests_per_unit: 1, on_store_failure: deny}}]}";
+    let descriptors = Descriptors::parse(&[("shop.yaml", files)], false).unwrap();
+    gate.limiter.replace_descriptors(descriptors, &Default::default()).unwrap();
+    let is_over = |user: &u32| {
+        let user = user.to_string();
+        let entries = [("user", &*user)];
+        let entries = [Descriptor { entries: &entries, ..Descriptor::default() }];
+        let call = Call { domain: "shop", descriptors: &entries, hits: 1 };
+        gate.limiter.rate_limit(&call).unwrap().wait().is_over
+    };
+    let users = (0..100_000).find(is_over).expect("memory has a bound");
+    let rulings = || {
+        let of = |ruling| ruled(&gate.limiter, Layer::Request, ruling);
+        [Ruling::Allowed, Ruling::Denied, Ruling::Uncounted].map(of)
+    };
+    assert_eq!(rulings(), [users.into(), 0, 1]);
+    assert!(is_over(&0), "who is at its limit is denied as ever");
+    assert_eq!(rulings(), [users.into(), 1, 1]);
+}
+
+#[test]
+fn limits_that_callers_bring_along_are_timed_from_when_they_were_asked() {
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let gate = Gate::new("limits: []");
+            let limit = Limit::sliding_window(Quota::per_minute(1));
+            let limit = gate.limiter.store().enroll(limit).unwrap();
+            let key = Key { limit: "cell", values: &[Value::new(b"anna")] };
+            let tally = gate.limiter.tally();
+            let taken = gate.store.take_one(&Charge::new(key, &limit));
+            gate.advance("2s");
+            tally.count(&key, &taken);
+            let timed = gate.limiter.metrics().check_duration;
+            assert_eq!((timed.count, timed.sum), (1, 2.0));
+        });
+    });
 }
 
 #[test]

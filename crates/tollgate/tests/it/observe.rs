@@ -479,6 +479,24 @@ mod advice {
     }
 
     #[test]
+    fn a_limit_in_shadow_that_many_would_hit_is_not_said_to_have_denied_anything() {
+        alone(|| {
+            let rate = "{free: 1/minute, default: 1/minute}";
+            let gate = Gate::new(&format!(
+                "limits: [{{name: trial, per: [user], rate: {rate}, mode: shadow}}]"
+            ));
+            for number in 0..30 {
+                gate.advance("1s");
+                gate.admitted(2, &[("user", &number.to_string())]);
+            }
+            let many = said(&gate, "hit_by_many");
+            let [sentence] = &many[..] else { panic!("of one limit: {many:?}") };
+            let begins = "limit trial of other tiers would have denied something to about ";
+            assert!(sentence.starts_with(begins), "{sentence}");
+        });
+    }
+
+    #[test]
     fn users_are_seen_also_where_their_requests_are_not_looked_at() {
         alone(|| {
             let gate = Gate::new("limits: [{name: api, per: [user], rate: 1/minute}]");

@@ -82,7 +82,7 @@ impl Plan {
                 taken,
             })
         };
-        let ruling = if self.is_over(said) { Ruling::Denied } else { Ruling::Allowed };
+        let ruling = self.ruling(said);
         if let Some(series) = series {
             for one in said_of(series) {
                 series.count(counting.turn, one.mode, one.taken);
@@ -91,9 +91,24 @@ impl Plan {
             if counting.is_of_interest(ruling)
                 && let Some(looked) = counting.looked(store.clock(), ruling, decided_at)
             {
-                observer.look(looked, said_of(series), write);
+                observer.look(looked, said_of(series), &write);
+            }
+            if ruling == Ruling::Uncounted {
+                observer.record.tell(store.clock(), ruling, &said_of(series), &write);
             }
         }
         counting.end(counted, store.clock(), ruling);
+    }
+
+    /// What becomes of the call. It is uncounted if all limits in its way could not count it.
+    fn ruling(&self, said: &[Taken]) -> Ruling {
+        if !self.is_over(said) {
+            return Ruling::Allowed;
+        }
+        let is_counted = self.items.iter().zip(said).any(|(item, taken)| {
+            let is_shadow = self.descriptors[item.descriptor].is_shadow;
+            item.is_over(taken) && !is_shadow && !matches!(taken, Taken::Uncounted { .. })
+        });
+        if is_counted { Ruling::Denied } else { Ruling::Uncounted }
     }
 }
