@@ -22,7 +22,7 @@ pub struct Recent {
 pub(super) struct LastDecisions(Box<[Slot]>);
 
 #[derive(Clone, Debug, Default)]
-struct Slot {
+pub(super) struct Slot {
     key: u64,
     /// How many there were, also those that are forgotten.
     count: usize,

@@ -164,6 +164,13 @@ impl Slices {
         (kept.sum(), self.present.busiest.room() + self.present.most_denied.room())
     }
 
+    /// How many bytes the longest key has that is counted now.
+    #[cfg(test)]
+    pub(super) fn longest_text(&self) -> Option<usize> {
+        let Summary { counters, .. } = self.present.busiest.summary();
+        counters.iter().map(|counter| counter.text.len()).max()
+    }
+
     /// The slices of a span, and how long that is so far.
     pub(super) fn tell(&self, span: Span) -> (Vec<Arc<Slice>>, Micros) {
         let row = &self.rows[span as usize];
