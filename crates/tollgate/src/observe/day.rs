@@ -122,6 +122,10 @@ impl Day {
             // Somebody else does it.
             return;
         }
+        if began == 0 {
+            // The first half begins now; users who came before anybody looked are of it.
+            return;
+        }
         self.turn_over(if is_next { began } else { 0 });
         if !is_next {
             // Nobody was seen for so long that both are over.
@@ -169,6 +173,15 @@ mod tests {
         assert_eq!(told(23), (23, 65, 900_000, Some((2, 1))));
         assert_eq!(told(24), (12, 1, 100_000, Some((1, 0))));
         assert_eq!(told(90), (0, 0, 0, Some((0, 0))), "both halves are over");
+    }
+
+    #[test]
+    fn users_who_came_before_anybody_looked_are_counted() {
+        let day = Day::with_users();
+        day.see_denied(1 << 60);
+        day.see(2 << 60);
+        day.look(START, 64, 900_000);
+        assert_eq!(day.tell(START).users, Some((2, 1)));
     }
 
     #[test]
