@@ -143,6 +143,11 @@ pub(crate) const OTLP_LAST_MAX: Duration = Duration::from_secs(2);
 /// Bytes of a collector's answer that are read before the connection is closed.
 pub(crate) const OTLP_ANSWER_BYTES_MAX: usize = 64 * 1024;
 
-/// Requests of one play, and how long it may last: a year. Nobody sees more of it at once.
+/// Requests of one play, their bytes, and how long it may last: a year. Nobody sees more of it at once.
 pub(crate) const PLAY_SENT_MAX: usize = 500;
+pub(crate) const PLAY_BYTES_MAX: usize = 64 * 1024;
+
+/// Bytes of the limit that is played: as many as of an override.
+pub(crate) const PLAY_LIMIT_BYTES_MAX: usize = 4_096;
+
 pub(crate) const PLAY_MILLIS_MAX: u64 = 366 * 86_400 * 1_000;

@@ -87,7 +87,7 @@ pub struct FrequentKey {
 pub struct Storm {
     /// Whether many do: a hundred at least, and half of all who were denied.
     pub is_storm: bool,
-    /// Requests of the last minute that were denied.
+    /// Requests of the last minute that were denied and told a wait.
     pub denied: u64,
     /// Those of them that came before the wait was over that their key had been told.
     pub early: u64,
@@ -175,7 +175,7 @@ impl Observer {
     ) {
         self.record.tell_of(looked.now, looked.denials as u32, Ruling::Denied, &said, &write);
         let (mut kept, requests, denials) = self.weigh(looked);
-        let mut early = 0;
+        let (mut told, mut early) = (0, 0);
         for Said { place, series, mode, taken } in said {
             let (Some((key, _)), Some(decision)) = (taken.counted(), taken.decision()) else {
                 continue;
@@ -185,7 +185,8 @@ impl Observer {
                 continue;
             }
             let now = looked.now;
-            let came = self.waits.see(key, now, decision.retry_after().filter(|_| is_denied));
+            let wait = decision.retry_after().filter(|_| is_denied);
+            let came = self.waits.see(key, now, wait);
             let used = used(&decision);
             if looked.requests > 0 {
                 series.look(now, looked.requests, &decision, used);
@@ -197,6 +198,7 @@ impl Observer {
             let denials = if is_denied { denials } else { 0 };
             let its_early = if is_early { denials } else { 0 };
             early = early.max(its_early);
+            told = told.max(if wait.is_some() { denials } else { 0 });
             if let Some(kept) = &mut kept {
                 let seen =
                     Seen { key, now, decision, requests, denials, early: its_early, came, used };
@@ -204,6 +206,7 @@ impl Observer {
             }
         }
         if let Some(kept) = &mut kept {
+            kept.slices.present.told += told;
             kept.slices.present.early += early;
         }
     }
@@ -381,7 +384,8 @@ impl Limiter {
     /// Whether clients come back before the wait is over that they were told.
     pub fn storm(&self) -> Storm {
         let (slices, _) = self.observer.slices(Span::Minute, self.now());
-        let denied: u64 = slices.iter().map(|slice| slice.denied).sum();
+        // Who was told nothing cannot come too early, and must not hide those who do.
+        let denied: u64 = slices.iter().map(|slice| slice.told).sum();
         let early: u64 = slices.iter().map(|slice| slice.early).sum();
         // Of the lists only this one: whoever collects metrics asks often.
         let most_denied = Summary::merged(slices.iter().map(|slice| &slice.most_denied));

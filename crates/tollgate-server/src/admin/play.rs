@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use tollgate::play::Played;
 use tollgate::{Decision, Micros, Policy, Timestamp};
 
-use crate::bounds::{PLAY_MILLIS_MAX, PLAY_SENT_MAX};
+use crate::bounds::{PLAY_BYTES_MAX, PLAY_LIMIT_BYTES_MAX, PLAY_MILLIS_MAX, PLAY_SENT_MAX};
 use crate::http::{Object, Units};
 use crate::http1::{self, Answer};
 
@@ -37,6 +37,10 @@ const START: Timestamp = Timestamp::from_micros(20_000 * 86_400 * 1_000_000);
 
 /// `POST /v1/play`.
 pub(super) fn answer(body: &[u8]) -> Answer {
+    if body.len() > PLAY_BYTES_MAX {
+        let sentence = format!("a play has {} bytes; {PLAY_BYTES_MAX} are the most", body.len());
+        return http1::problem(StatusCode::PAYLOAD_TOO_LARGE, &sentence);
+    }
     match serde_json::from_slice(body) {
         Ok(Object(play)) => match played(play) {
             Ok(told) => http1::json(StatusCode::OK, told.to_string()),
@@ -92,6 +96,9 @@ fn at(millis: u64) -> Timestamp {
 fn read(mut limit: Map<String, Value>) -> Result<Played, String> {
     limit.insert("name".to_owned(), "play".into());
     let text = json!({"limits": [limit]}).to_string();
+    if text.len() > PLAY_LIMIT_BYTES_MAX {
+        return Err(format!("limit: it has more than {PLAY_LIMIT_BYTES_MAX} bytes"));
+    }
     let no_files = |_: &str| Err("nothing is read for it".to_owned());
     let policy = Policy::parse("play", &text, &mut { no_files });
     let policy = policy.map_err(|mistakes| super::sentences(&mistakes))?;

@@ -5,7 +5,7 @@
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -216,6 +216,10 @@ fn write_all(file: &mut File, bytes: &[u8]) -> (usize, Option<io::Error>) {
 
 /// Opens a file to append to it. One that is not there is made, for its owner alone.
 fn opened(path: &Path) -> io::Result<File> {
+    // To open one of these waits for whoever reads it, perhaps for ever.
+    if fs::metadata(path).is_ok_and(|there| there.file_type().is_fifo()) {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is a pipe, not a file"));
+    }
     OpenOptions::new().append(true).create(true).mode(0o600).open(path)
 }
 

@@ -4,6 +4,7 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
+use std::process::Command;
 
 use serde_json::{Value, json};
 use tollgate_server::{Door, Server, Source};
@@ -369,6 +370,29 @@ fn a_log_that_cannot_be_written_is_a_reason_not_to_start() {
     let file = folder.path("nowhere/audit.jsonl");
     let sentence = format!("the audit log {} cannot be written: No such file", file.display());
     assert!(error.starts_with(&sentence), "{error}");
+}
+
+#[test]
+fn a_pipe_is_refused_rather_than_waited_for() {
+    let running = start("{ audit: audit.jsonl }");
+    check(&running, "user=anna");
+    let file = log(&running);
+    fs::remove_file(&file).unwrap();
+    assert!(Command::new("mkfifo").arg(&file).status().unwrap().success());
+    assert_eq!(check(&running, "user=anna"), 429);
+    running.ask(Door::Admin, "DELETE /v1/keys/api:anna", "");
+    // What is written meanwhile goes to the file that was there; and a server does not start so.
+    let policy = format!("observe: {{ audit: {} }}\n{LIMITS}", file.display());
+    let folder = Folder::new();
+    folder.write("policy.yaml", &with_doors(DOORS, &policy));
+    let error = Server::bind(Source::File(folder.path("policy.yaml"))).unwrap_err().to_string();
+    assert!(error.contains("it is a pipe, not a file"), "{error}");
+    fs::remove_file(&file).unwrap();
+    check(&running, "user=ben");
+    check(&running, "user=ben");
+    eventually("it is written again", || {
+        fs::read_to_string(&file).is_ok_and(|text| text.contains("api:ben"))
+    });
 }
 
 #[test]

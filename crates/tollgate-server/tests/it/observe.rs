@@ -223,6 +223,8 @@ fn what_is_no_question_is_refused_with_what_would_be_right() {
     let play = |limit: &str, sent: &str, now: &str| {
         format!(r#"{{"limit": {limit}, "sent": {sent}, "now_ms": {now}}}"#)
     };
+    let wide: Vec<String> = (0..1_000).map(|number| format!("\"{number}\": 0")).collect();
+    let wide = format!("{{{}}}", wide.join(", "));
     for (path, body, expected) in [
         ("/v1/explain", String::new(), "send for example"),
         ("/v1/explain", "{}".to_owned(), "missing field `attributes`"),
@@ -262,6 +264,7 @@ fn what_is_no_question_is_refused_with_what_would_be_right() {
         ),
         ("/v1/play", many, "there are 501 sent; 500 may be"),
         ("/v1/play", deep, ""),
+        ("/v1/play", play(&wide, "[]", "0"), "more than 4096 bytes"),
     ] {
         let refused = admin(&running, &format!("POST {path}"), &body);
         assert_eq!(refused.status, 400, "{path} {body}: {}", refused.body);
@@ -272,6 +275,8 @@ fn what_is_no_question_is_refused_with_what_would_be_right() {
         assert_eq!(admin(&running, &format!("POST {path}"), &large).status, 413, "{path}");
         assert_eq!(admin(&running, &format!("GET {path}"), "").status, 405, "{path}");
     }
+    let long = play(r#"{"rate": "1/day"}"#, "[]", &format!("0{}", " ".repeat(1 << 16)));
+    assert_eq!(admin(&running, "POST /v1/play", &long).status, 413);
     assert_eq!(admin(&running, "POST /v1/live", "").status, 405);
 }
 

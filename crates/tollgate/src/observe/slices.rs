@@ -17,6 +17,8 @@ use super::summary::{Counters, Summary};
 pub(super) struct Slice {
     pub(super) requests: u64,
     pub(super) denied: u64,
+    /// Those of them that were told a wait, and those that did not keep to one.
+    pub(super) told: u64,
     pub(super) early: u64,
     pub(super) busiest: Summary,
     pub(super) most_denied: Summary,
@@ -28,6 +30,7 @@ impl Slice {
         Self {
             requests: sum(|part| part.requests),
             denied: sum(|part| part.denied),
+            told: sum(|part| part.told),
             early: sum(|part| part.early),
             busiest: Summary::merged(parts.iter().map(|part| &part.busiest)),
             most_denied: Summary::merged(parts.iter().map(|part| &part.most_denied)),
@@ -40,6 +43,7 @@ impl Slice {
 pub(super) struct Present {
     pub(super) requests: u64,
     pub(super) denied: u64,
+    pub(super) told: u64,
     pub(super) early: u64,
     pub(super) busiest: Counters,
     pub(super) most_denied: Counters,
@@ -48,17 +52,17 @@ pub(super) struct Present {
 impl Present {
     fn new() -> Self {
         let (busiest, most_denied) = (Counters::new(), Counters::new());
-        Self { requests: 0, denied: 0, early: 0, busiest, most_denied }
+        Self { requests: 0, denied: 0, told: 0, early: 0, busiest, most_denied }
     }
 
     fn slice(&self) -> Slice {
-        let &Self { requests, denied, early, .. } = self;
+        let &Self { requests, denied, told, early, .. } = self;
         let (busiest, most_denied) = (self.busiest.summary(), self.most_denied.summary());
-        Slice { requests, denied, early, busiest, most_denied }
+        Slice { requests, denied, told, early, busiest, most_denied }
     }
 
     fn clear(&mut self) {
-        (self.requests, self.denied, self.early) = (0, 0, 0);
+        (self.requests, self.denied, self.told, self.early) = (0, 0, 0, 0);
         self.busiest.clear();
         self.most_denied.clear();
     }

@@ -7,7 +7,9 @@ use std::thread;
 use tollgate::bounds::{KEY_TEXT_BYTES_MAX, RECENT_DECISIONS, STORM_KEYS_MAX, SUMMARY_KEYS};
 use tollgate::envoy::{Call, Descriptor, Descriptors};
 use tollgate::observe::{Advice, Frequent, FrequentKey, Span};
-use tollgate::{Charge, Key, KeyBuf, Limit, Micros, Override, Quota, Request, Timestamp, Value};
+use tollgate::{
+    Change, Charge, Key, KeyBuf, Limit, Micros, Override, Quota, Request, Timestamp, Value,
+};
 
 use crate::{Gate, MIDNIGHT, time};
 
@@ -365,6 +367,12 @@ mod early_returns {
             let told = storm();
             assert_eq!((told.denied, told.early, told.is_storm), (120, 100, true));
             assert_eq!((told.keys.len(), &*told.keys[0]), (STORM_KEYS_MAX, "api:0"));
+            // Who is told no wait hides nobody who does not keep to one.
+            let (change, _) = Change::parse("{ban: true}", "ttl_ms").unwrap();
+            let ban = Override { key: "api:banned".parse().unwrap(), change, until: None };
+            gate.limiter.put_override(ban).unwrap();
+            send(&gate, "banned", 200, "1ms");
+            assert_eq!((storm().denied, storm().early, storm().is_storm), (120, 100, true));
             // More who are denied for the first time: no longer half of them are early.
             for number in 100..181 {
                 send(&gate, &number.to_string(), 2, "10ms");
