@@ -427,12 +427,15 @@ fn shown() -> Vec<Value> {
 
 #[test]
 fn the_lines_of_the_page_are_like_those_that_are_written() {
-    let running = start("{ audit: audit.jsonl }");
+    let policy =
+        format!("observe: {{ audit: audit.jsonl }}\ndeny: [{{ user: mallory }}]\n{LIMITS}");
+    let running = Running::start(DOORS, &policy);
     for _ in 0..2 {
         check(&running, "user=anna");
     }
+    check(&running, "user=mallory&client_ip=203.0.113.7");
     running.ask(Door::Admin, "DELETE /v1/keys/api:anna", "");
-    let written = [wait_for(&running, 1, "denied"), wait_for(&running, 1, "admin")].concat();
+    let written = ["denied", "blocked", "admin"].map(|kind| wait_for(&running, 1, kind)).concat();
     let names = |line: &Value| -> Vec<String> {
         line.as_object().expect("an object").keys().cloned().collect()
     };
@@ -442,7 +445,7 @@ fn the_lines_of_the_page_are_like_those_that_are_written() {
         written.iter().map(names).collect::<Vec<_>>()
     );
     for (shown, written) in shown.iter().zip(&written) {
-        for field in ["kind", "limits", "action", "key", "outcome", "status", "sampled"] {
+        for field in ["kind", "limits", "sender", "action", "key", "outcome", "status", "sampled"] {
             let without_wait = |line: &Value| {
                 let mut field = line[field].clone();
                 if let Some(limit) = field.get_mut(0) {
