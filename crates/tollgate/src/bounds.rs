@@ -77,3 +77,7 @@ pub const METRICS_TENANTS_MAX: usize = 1_000;
 
 /// Shards of each counter. A shard is one line of the cache; threads beyond so many share them.
 pub(crate) const METRICS_SHARDS_MAX: usize = 32;
+
+/// Bytes of the keys that one answer shows. Those of ten thousand limits with short values are fewer; of a
+/// request with values of many thousand bytes under very many limits the last are told as `…`.
+pub const KEYS_BYTES_MAX: usize = 1 << 20;

@@ -12,7 +12,7 @@ use tollgate_policy::{
 };
 use tollgate_store::{Asked, Charge, Taken};
 
-use crate::limiter::{InForce, Limiter, asked, key, ruled, ruled_out};
+use crate::limiter::{Limiter, asked, ruled, ruled_out};
 use crate::verdict::{Answer, Entry, Ruling, Verdict};
 
 /// A request with everything there is to say about it.
@@ -71,7 +71,8 @@ impl Explained {
         let policy = &verdict.policy.policy;
         let Caller { tenant, tier, known_by } = policy.caller(request);
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        let mut keys = keys(&verdict.policy, limiter, request).into_iter().enumerate();
+        let keys = verdict.policy.keys(request, limiter.store());
+        let mut keys = keys.into_iter().enumerate();
         let limit = |explanation: Explanation<'_>| ExplainedLimit {
             name: explanation.rule.name().to_string(),
             standing: match explanation.standing {
@@ -107,15 +108,6 @@ pub fn as_doors_tell<'a>(name: &'a str, value: &'a [u8]) -> (Cow<'a, str>, &'a [
     let query = value.iter().position(|byte| *byte == b'?').filter(|_| name == "path");
     let name = if is_field { name.to_ascii_lowercase().into() } else { name.into() };
     (name, query.map_or(value, |query| &value[..query]))
-}
-
-/// The keys that the limits of a request count under; none if it is ruled out before.
-fn keys(policy: &InForce, limiter: &Limiter, request: &Request<'_>) -> Vec<String> {
-    let mut scratch = Scratch::default();
-    let Admission::Charges(charges) = policy.policy.admit(request, &mut scratch) else {
-        return Vec::new();
-    };
-    charges.iter().map(|charge| limiter.store().key_text(&key(charge))).collect()
 }
 
 fn terms(policy: &Policy, limit: usize, rule: &Rule, cost: Cost) -> String {

@@ -14,6 +14,7 @@ use tollgate_store::bounds::MAX_BYTES_DEFAULT;
 use tollgate_store::{Answers, Asked, Charge, Claim, Clock, Enrolled, MemoryStore, OnFailure};
 use tollgate_store::{Store, Taken, TooManyLimits, Unreservable};
 
+use crate::bounds::KEYS_BYTES_MAX;
 use crate::denial::{DenialSink, ShowValue};
 use crate::envoy::Engine;
 use crate::http::fields::Spelled;
@@ -187,12 +188,7 @@ impl Limiter {
     /// The keys that the limits which apply to a request count under, as they may be shown: in the
     /// order of [`Verdict::answers`].
     pub fn keys(&self, request: &Request<'_>) -> Vec<String> {
-        let policy = self.policy.load();
-        let mut scratch = Scratch::default();
-        let Admission::Charges(charges) = policy.policy.admit(request, &mut scratch) else {
-            return Vec::new();
-        };
-        charges.iter().map(|charge| self.store.key_text(&key(charge))).collect()
+        self.policy.load().keys(request, &self.store)
     }
 
     /// Puts another policy in force. Requests under way finish under the one they began with; what
@@ -673,6 +669,19 @@ impl InForce {
         bans
     }
 
+    /// The keys that the limits of a request count under; none if it is ruled out before.
+    pub(crate) fn keys(&self, request: &Request<'_>, store: &Store) -> Vec<String> {
+        let mut scratch = Scratch::default();
+        let Admission::Charges(charges) = self.policy.admit(request, &mut scratch) else {
+            return Vec::new();
+        };
+        let mut keys = Keys::default();
+        for charge in &charges {
+            keys.push(|text| store.write_key_text(&key(charge), text));
+        }
+        keys.iter().map(str::to_owned).collect()
+    }
+
     /// The rate of an enrolled limit as it was written; none of a concurrency limit.
     pub(crate) fn rate(&self, limit: usize) -> Option<Quota> {
         rate(&self.policy, &self.overrides, limit)
@@ -738,7 +747,11 @@ impl Keys {
 
     /// Adds one, which is `write`'s to write at the end of what is there.
     pub(crate) fn push(&mut self, write: impl FnOnce(&mut String)) {
-        write(&mut self.text);
+        if self.text.len() < KEYS_BYTES_MAX {
+            write(&mut self.text);
+        } else {
+            self.text.push('…');
+        }
         self.ends.push(self.text.len());
     }
 }

@@ -14,6 +14,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Duration, Instant};
 use tollgate::{Gateway, Micros};
 
+use super::bounds::LATE_GRACE;
 use crate::moment::moment;
 
 /// Marks of one connection.
@@ -161,7 +162,7 @@ impl Watch {
         let now = moment();
         let Activity { moved, read, read_at_end, begun, waiting, under_way, .. } = &*self.activity;
         let (moved, begun) = (moved.load(Ordering::Relaxed), begun.load(Ordering::Relaxed));
-        if self.activity.deadlines().iter().any(|deadline| *deadline <= now) {
+        if self.activity.deadlines().iter().any(|deadline| *deadline + LATE_GRACE <= now) {
             return Some(Cut::Late);
         }
         let (has_moved, has_asked) = (moved != self.seen.moved, begun != self.seen.begun);
@@ -389,6 +390,8 @@ mod tests {
         assert_eq!(watch.look(), None);
         activity.move_on(1);
         advance(total / 2).await;
+        assert_eq!(watch.look(), None, "it is told so first");
+        advance(LATE_GRACE).await;
         assert_eq!(watch.look(), Some(Cut::Late));
         drop(request);
         assert_eq!(watch.look(), None);

@@ -61,3 +61,6 @@ pub(super) const PROXY_HEADER_BYTES_MAX: usize = 4 * 1024;
 
 /// How often the log is told of connections that limits keep out, however many come.
 pub(super) const CLOSED_TOLD_EVERY: Micros = Micros::from_secs(10);
+
+/// How much longer than it may a request takes that is told so: whoever reads gets the answer first.
+pub(super) const LATE_GRACE: Duration = Duration::from_secs(1);

@@ -157,6 +157,8 @@ impl Advice {
             // What was inherited from another key came without a use.
             let requests = counter.weight - counter.error;
             let is_riding = requests >= RIDING_REQUESTS && counter.used >= requests * RIDING;
+            // Who is denied most of what it sends hammers, and no larger limit is meant for that.
+            let is_riding = is_riding && counter.other * 2 < requests;
             is_riding.then(|| Self::Riding {
                 key: counter.text.to_string(),
                 used_percent: (counter.used / requests) as f64 / 1e4,

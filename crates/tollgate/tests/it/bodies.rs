@@ -3,6 +3,7 @@
 use http::header::ACCEPT;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use serde_json::{Value, json};
+use tollgate::bounds::KEYS_BYTES_MAX;
 use tollgate::http::problem::{self, Form};
 use tollgate::http::{json, status};
 use tollgate::{End, Keys, Request, Ruling, Verdict};
@@ -46,6 +47,24 @@ fn full() -> (Gate, Verdict) {
 }
 
 // The decision API.
+
+#[test]
+fn of_very_many_long_keys_no_more_is_shown_than_anybody_reads() {
+    let limit = |number| format!("{{name: l{number}, per: [user], rate: 9/minute}}");
+    let limits: Vec<String> = (0..50).map(limit).collect();
+    let gate = Gate::new(&format!("limits: [{}]", limits.join(", ")));
+    // Three bytes each where keys are shown.
+    let user = vec![0; 60_000];
+    let attributes: [(&str, &[u8]); 1] = [("user", &user)];
+    let request = Request::new(&attributes);
+    let mut shown = Keys::default();
+    drop(gate.limiter.ask_showing(&request, &mut shown).wait());
+    for keys in [gate.limiter.keys(&request), shown.iter().map(str::to_owned).collect()] {
+        assert_eq!((keys.len(), &*keys[49]), (50, "…"));
+        assert!(keys[0].starts_with("l0:%00%00") && keys[0].len() > 180_000);
+        assert!(keys.iter().map(String::len).sum::<usize>() < KEYS_BYTES_MAX + 200_000);
+    }
+}
 
 #[test]
 fn an_answer_has_the_figures_of_every_limit() {

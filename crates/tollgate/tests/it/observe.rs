@@ -543,6 +543,15 @@ mod advice {
     }
 
     #[test]
+    fn a_key_that_is_denied_most_of_what_it_sends_does_not_ride() {
+        alone(|| {
+            let gate = Gate::new(BUCKET);
+            send(&gate, "anna", 300, "1s");
+            assert_eq!(said(&gate, "riding"), Vec::<String>::new());
+        });
+    }
+
+    #[test]
     fn a_key_that_leaves_a_fifth_of_its_limit_does_not_ride() {
         alone(|| {
             let gate = Gate::new(BUCKET);
