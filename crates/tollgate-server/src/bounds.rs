@@ -133,7 +133,7 @@ pub(crate) const ADVICE_SECONDS: u64 = 10;
 
 const _: () = assert!(HISTORY_STEPS as u64 * STEP_SECONDS == HISTORY_SECONDS as u64);
 
-/// Requests that wait to be told about in traces. A span is some 120 bytes, so these are 500 KiB.
+/// Requests that wait to be told about in traces. A span is 96 bytes, so these are 384 KiB.
 pub(crate) const SPANS_MAX: usize = 4_096;
 
 /// How long a collector may take to answer; and for all that is left, when the process is to end.

@@ -224,7 +224,8 @@ impl Desk {
         if let Some(span) = &span {
             request.headers_mut().insert(TRACEPARENT, span.context());
         }
-        let gate = Arc::clone(gate);
+        // What all threads share is only touched for those that are told about.
+        let told = span.map(|span| (Arc::clone(gate), span));
         let answering = match doubtful {
             None => Ok(self.limited.clone().call(request)),
             Some(why) => Err(why),
@@ -244,7 +245,9 @@ impl Desk {
                 Ok(Ok(response)) => Outgoing::judged(response, under_way, deadline),
                 Err(answer) => Outgoing::own(answer, under_way),
             };
-            gate.traces.end(&gate, span, response.status());
+            if let Some((gate, span)) = told {
+                gate.traces.end(&gate, Some(span), response.status());
+            }
             if let Some((name, id)) = id {
                 response.headers_mut().insert(name, id);
             }
