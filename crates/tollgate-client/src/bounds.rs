@@ -86,3 +86,16 @@ pub(crate) const SERVER_BATCH_BYTES_MAX: usize = 512 << 10;
 /// Bytes of an answer. The server's own bound is half of it.
 #[cfg(feature = "server")]
 pub(crate) const SERVER_ANSWER_BYTES_MAX: usize = 16 << 20;
+
+/// Sets that the keys of a fallback's limit are spread over. With eight places in each it is 65,536 keys at a
+/// time, some ten megabytes.
+#[cfg(feature = "server")]
+pub(crate) const FALLBACK_SETS: usize = 8_192;
+
+/// Places in one set: as many as are looked at for a check.
+#[cfg(feature = "server")]
+pub(crate) const FALLBACK_PLACES: usize = 8;
+
+/// How often it is said aloud that a server does not let us ask: not with every check.
+#[cfg(feature = "server")]
+pub(crate) const UNWILLING_TOLD_EVERY: Duration = Duration::from_secs(60);

@@ -76,3 +76,8 @@ pub(crate) fn server_away(why: &str) {
     tracing::debug!(why, "the server did not decide, the fallback does");
     count!("tollgate_client_fallbacks_total");
 }
+
+#[cfg(feature = "server")]
+pub(crate) fn server_unwilling(why: &str) {
+    tracing::warn!(why, "the server does not let us ask, and decides nothing");
+}

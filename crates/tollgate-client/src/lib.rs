@@ -44,7 +44,7 @@ pub use rules::{Call, Repeatable, Rules};
 #[cfg(feature = "server")]
 pub use server::{
     Check, CheckError, Client, Connect, Descriptors, DescriptorsError, Fallback, GrpcClient,
-    LimitAnswer, ServerError, Source, UrlError, Verdict,
+    LimitAnswer, Reserved, ServerError, Source, TokenError, UrlError, Verdict,
 };
 pub use throttle::{Lane, Pass, Throttle, Throttled};
 

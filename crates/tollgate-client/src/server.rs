@@ -11,22 +11,24 @@ mod wire;
 mod worker;
 
 use std::fmt;
+use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::uri::Authority;
+use http::{HeaderValue, StatusCode};
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio::time::timeout_at;
 
 pub use self::fallback::Fallback;
 use self::fallback::Local;
-pub use self::grpc::{Descriptors, DescriptorsError, GrpcClient};
+pub use self::grpc::{Descriptors, DescriptorsError, GrpcClient, Reserved};
 pub use self::wire::{Check, CheckError, LimitAnswer, Source, Verdict};
-use self::worker::{Ask, Job, Reply, Worker};
+use self::worker::{Job, Reply, Waiting, Worker};
 use crate::backoff::Backoff;
 use crate::bounds::{FOREVER, SERVER_CONNECTIONS, SERVER_QUEUE_MAX};
-use crate::breaker::{Breaker, Circuit};
+use crate::breaker::{Breaker, Circuit, Permit};
 use crate::clock;
-use crate::events;
 use crate::retry::{Attempt, Retry};
 
 /// Asks a tollgate server. Clones share its connections.
@@ -56,7 +58,7 @@ pub struct Client {
 #[derive(Clone, Debug)]
 pub struct Connect {
     host: String,
-    token: Option<String>,
+    token: Option<HeaderValue>,
     deadline: Duration,
     fallback: Fallback,
 }
@@ -64,13 +66,9 @@ pub struct Connect {
 impl Client {
     /// A server at `http://HOST:PORT`. It need not be there yet.
     pub fn connect(url: &str) -> Result<Connect, UrlError> {
-        let host = url.strip_prefix("http://").map(|rest| rest.trim_end_matches('/'));
-        let host =
-            host.filter(|host| !host.is_empty() && !host.contains(['/', '@', '?', '#', ' ']));
-        let host = host.ok_or_else(|| UrlError { url: url.to_owned() })?;
-        let has_port = !host.ends_with(']') && host.contains(':');
+        let address = url.strip_prefix("http://").and_then(address);
         Ok(Connect {
-            host: if has_port { host.to_owned() } else { format!("{host}:80") },
+            host: address.ok_or_else(|| UrlError { url: url.to_owned() })?,
             token: None,
             deadline: Duration::from_millis(100),
             fallback: Fallback::Allow,
@@ -82,14 +80,15 @@ impl Client {
     /// It may be dropped at any moment; what the server has charged by then stays charged, and slots
     /// that it gave are given back.
     pub async fn check(&self, check: &Check) -> Verdict {
-        self.decide(check, Ask::Check(check.to_json())).await
+        let body = check.to_json();
+        self.decide(check, |reply| Job::Check { body, reply }).await
     }
 
     /// A check that charges a guess, to be [settled](Self::settle) within `ttl`. The verdict of a fallback
     /// has no reservation, and nothing to settle.
     pub async fn reserve(&self, check: &Check, ttl: Duration) -> Verdict {
         let body = check.to_reserve_json(ttl);
-        self.decide(check, Ask::Call { path: "/v1/reserve", body }).await
+        self.decide(check, |reply| Job::Call { path: "/v1/reserve", body, reply }).await
     }
 
     /// Brings a reservation to what was really used; false if the server does not know it any more. It is
@@ -109,68 +108,113 @@ impl Client {
 
     /// Gives the slots of a lease back; false if the server does not know it any more.
     pub async fn release(&self, lease: &str) -> Result<bool, ServerError> {
-        self.call("/v1/release", wire::lease_json(lease)).await
+        match self.local.release(lease, clock::now()) {
+            Some(was_held) => Ok(was_held),
+            None => self.call("/v1/release", wire::lease_json(lease)).await,
+        }
     }
 
     /// Starts a lease anew; false if the server does not know it any more.
     pub async fn renew(&self, lease: &str) -> Result<bool, ServerError> {
-        self.call("/v1/renew", wire::lease_json(lease)).await
+        match self.local.renew(lease, clock::now()) {
+            Some(is_held) => Ok(is_held),
+            None => self.call("/v1/renew", wire::lease_json(lease)).await,
+        }
     }
 
-    async fn decide(&self, check: &Check, ask: Ask) -> Verdict {
-        let why = match self.ask(ask).await {
-            Ok(reply) => match Verdict::read(reply.body) {
-                Some(verdict) => return verdict,
-                None => format!("it answered {} and no verdict", reply.status),
-            },
-            Err(why) => why,
+    async fn decide(&self, check: &Check, job: impl FnOnce(Waiting) -> Job) -> Verdict {
+        let read = |mut reply: Reply| {
+            Verdict::read(&mut reply.body).ok_or_else(|| ServerError::of(&reply))
         };
-        events::server_away(&why);
-        self.local.decide(|name| check.value(name), check.cost(), clock::now())
+        match self.ask(job, read).await {
+            Ok(verdict) => verdict,
+            Err(error) => {
+                self.local.decide(&error, |name| check.value(name), check.cost(), clock::now())
+            }
+        }
     }
 
     async fn call(&self, path: &'static str, body: String) -> Result<bool, ServerError> {
-        let reply = self.ask(Ask::Call { path, body }).await;
-        let Reply { status, body } = reply.map_err(|why| ServerError::Away { why })?;
-        match status.as_u16() {
-            200 => Ok(true),
-            404 => Ok(false),
-            500.. => Err(ServerError::Away { why: format!("it answered {status}") }),
-            _ => {
-                let why = body["detail"].as_str().unwrap_or_default().to_owned();
-                Err(ServerError::Refused { status: status.as_u16(), why })
-            }
-        }
+        let read = |reply: Reply| match reply.status {
+            StatusCode::OK => Ok(true),
+            StatusCode::NOT_FOUND => Ok(false),
+            _ => Err(ServerError::of(&reply)),
+        };
+        self.ask(|reply| Job::Call { path, body, reply }, read).await
     }
 
     /// Asks, within the deadline, unless the server is known to be away.
-    async fn ask(&self, ask: Ask) -> Result<Reply, String> {
-        let permit = self.circuit.enter().map_err(|open| open.to_string())?;
+    async fn ask<T>(
+        &self,
+        job: impl FnOnce(Waiting) -> Job,
+        read: impl FnOnce(Reply) -> Result<T, ServerError>,
+    ) -> Result<T, ServerError> {
+        let away = |why: String| ServerError::Away { why };
+        let permit = self.circuit.enter().map_err(|open| away(open.to_string()))?;
         let deadline = clock::now() + self.deadline;
         let (reply, answer) = oneshot::channel();
-        if self.jobs.try_send(Job { ask, reply }).is_err() {
-            return Err("too many checks wait for it".to_owned());
+        if self.jobs.try_send(job(reply)).is_err() {
+            return Err(away("too many checks wait for it".to_owned()));
         }
-        match timeout_at(deadline, answer).await {
-            Ok(Ok(Ok(reply))) => {
-                permit.succeeded();
-                Ok(reply)
-            }
-            failed => {
-                permit.failed();
-                let late =
-                    || Err(format!("there was no answer within {} ms", self.deadline.as_millis()));
-                failed.map_or_else(|_| late(), |told| told.unwrap_or_else(|_| late()))
+        let mut awaited = Awaited { jobs: &self.jobs, answer };
+        let answer = match timeout_at(deadline, &mut awaited.answer).await {
+            Ok(Ok(answer)) => answer.map_err(away).and_then(read),
+            Ok(Err(_)) | Err(_) => Err(ServerError::late(self.deadline)),
+        };
+        ended(permit, &answer);
+        answer
+    }
+}
+
+/// Tells the circuit how a question ended.
+fn ended<T>(permit: Permit, answer: &Result<T, ServerError>) {
+    match answer {
+        // Whoever says that a question is wrong is there.
+        Ok(_) | Err(ServerError::Refused { .. }) => permit.succeeded(),
+        Err(ServerError::Away { .. } | ServerError::Unwilling { .. }) => permit.failed(),
+    }
+}
+
+/// An answer that is waited for.
+struct Awaited<'a> {
+    jobs: &'a mpsc::Sender<Job>,
+    answer: oneshot::Receiver<Result<Reply, String>>,
+}
+
+impl Drop for Awaited<'_> {
+    /// What has come and was not taken is given back: the worker thinks that it was.
+    fn drop(&mut self) {
+        self.answer.close();
+        if let Ok(Ok(reply)) = self.answer.try_recv() {
+            for call in reply.held() {
+                let _no_room = self.jobs.try_send(Job::GiveBack(call));
             }
         }
     }
 }
 
+/// `HOST:PORT`, where `HOST` alone has port 80.
+fn address(text: &str) -> Option<String> {
+    let text = text.strip_suffix('/').unwrap_or(text);
+    let authority: Authority = text.parse().ok()?;
+    let host = authority.host();
+    let port = match text.strip_prefix(host)? {
+        "" => 80,
+        _ => NonZeroU16::new(authority.port_u16()?)?.get(),
+    };
+    (!host.is_empty()).then(|| format!("{host}:{port}"))
+}
+
 impl Connect {
-    /// The token that the server asks for.
-    #[must_use]
-    pub fn token(self, token: &str) -> Self {
-        Self { token: Some(token.to_owned()), ..self }
+    /// The token that the server asks for. White space around it is that of a file.
+    pub fn token(self, token: &str) -> Result<Self, TokenError> {
+        let token = token.trim();
+        if token.is_empty() {
+            return Err(TokenError);
+        }
+        let mut field = HeaderValue::try_from(format!("Bearer {token}")).map_err(|_| TokenError)?;
+        field.set_sensitive(true);
+        Ok(Self { token: Some(field), ..self })
     }
 
     /// How long an answer may take: 100 ms, unless said.
@@ -190,7 +234,7 @@ impl Connect {
         let (sender, receiver) = mpsc::channel(SERVER_QUEUE_MAX);
         let receiver = Arc::new(Mutex::new(receiver));
         for _ in 0..SERVER_CONNECTIONS {
-            let worker = Worker::new(&self.host, self.token.as_deref(), self.deadline);
+            let worker = Worker::new(&self.host, self.token.clone(), self.deadline);
             tokio::spawn(worker.run(Arc::clone(&receiver)));
         }
         let second = Duration::from_secs(1);
@@ -229,6 +273,18 @@ impl fmt::Display for UrlError {
 
 impl std::error::Error for UrlError {}
 
+/// What cannot be a token. It is not told: it may be one that was only cut wrongly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TokenError;
+
+impl fmt::Display for TokenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a token is one line of text, and this is none")
+    }
+}
+
+impl std::error::Error for TokenError {}
+
 /// Why a server did not do what it was asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServerError {
@@ -237,7 +293,15 @@ pub enum ServerError {
         /// What happened.
         why: String,
     },
-    /// It does not do that.
+    /// It answers others, but not us: the token is wrong, or it is no tollgate server. Unlike what passes by itself
+    /// this is told as a warning.
+    Unwilling {
+        /// Its status: of HTTP, or of gRPC if that was asked over.
+        status: u16,
+        /// What it said.
+        why: String,
+    },
+    /// The question is wrong; it would answer another.
     Refused {
         /// Its status: of HTTP, or of gRPC if that was asked over.
         status: u16,
@@ -246,11 +310,32 @@ pub enum ServerError {
     },
 }
 
+impl ServerError {
+    /// What a reply says that is not what was asked for.
+    fn of(reply: &Reply) -> Self {
+        let status = reply.status.as_u16();
+        let why = reply.body["detail"].as_str().unwrap_or_default().to_owned();
+        match status {
+            _ if reply.is_wrong_question() => Self::Refused { status, why },
+            500.. => Self::Away { why: format!("it answered {}", reply.status) },
+            _ => Self::Unwilling { status, why },
+        }
+    }
+
+    fn late(deadline: Duration) -> Self {
+        let within = deadline.as_millis();
+        Self::Away { why: format!("there was no answer within {within} ms") }
+    }
+}
+
 impl fmt::Display for ServerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Away { why } => write!(f, "the server did not answer: {why}"),
-            Self::Refused { status, why } => write!(f, "the server answered {status}: {why}"),
+            Self::Unwilling { status, why } | Self::Refused { status, why } => {
+                let colon = if why.is_empty() { "" } else { ": " };
+                write!(f, "the server answered {status}{colon}{why}")
+            }
         }
     }
 }

@@ -38,22 +38,21 @@ impl Drop for Open {
 }
 
 impl Connection {
-    pub(super) fn new(host: &str, token: Option<&str>) -> Self {
-        Self { host: host.to_owned(), token: token.and_then(bearer), open: None }
+    pub(super) fn new(host: &str, token: Option<HeaderValue>) -> Self {
+        Self { host: host.to_owned(), token, open: None }
     }
 
     pub(super) fn close(&mut self) {
         self.open = None;
     }
 
-    /// Posts `body`. Over a connection that the server has closed meanwhile nothing was sent; then a new
-    /// one is made, once.
+    /// Posts `body`. Over a kept connection that the server has closed meanwhile nothing was sent; then it goes over a
+    /// new one.
     pub(super) async fn ask(&mut self, path: &str, body: String) -> Result<Reply, String> {
         let mut request = self.request(path, body)?;
-        let is_kept = self.open.as_ref().is_some_and(|open| !open.sender.is_closed());
         loop {
-            let sender = self.opened().await.map_err(|error| told(&*error))?;
-            match sender.try_send_request(request).await {
+            let (open, is_kept) = self.opened().await.map_err(|error| told(&*error))?;
+            match open.sender.try_send_request(request).await {
                 Ok(response) => {
                     let answer = read(response).await;
                     if answer.is_err() {
@@ -72,19 +71,20 @@ impl Connection {
         }
     }
 
-    async fn opened(&mut self) -> Result<&mut SendRequest<Body>, Box<dyn Error + Send + Sync>> {
-        let is_usable = match &mut self.open {
+    /// A connection, and whether it was there before.
+    async fn opened(&mut self) -> Result<(&mut Open, bool), Box<dyn Error + Send + Sync>> {
+        let is_kept = match &mut self.open {
             Some(open) => open.sender.ready().await.is_ok(),
             None => false,
         };
-        if !is_usable {
+        if !is_kept {
             let stream = TcpStream::connect(&*self.host).await?;
             stream.set_nodelay(true)?;
             let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
             let task = tokio::spawn(connection).abort_handle();
             self.open = Some(Open { sender, task });
         }
-        Ok(&mut self.open.as_mut().expect("it was just made, or is usable").sender)
+        Ok((self.open.as_mut().expect("it was just made, or was kept"), is_kept))
     }
 
     fn request(&self, path: &str, body: String) -> Result<Request<Body>, String> {
@@ -109,13 +109,6 @@ async fn read(response: http::Response<hyper::body::Incoming>) -> Result<Reply, 
     Ok(Reply { status: head.status, body })
 }
 
-/// A token as a field has it.
-pub(super) fn bearer(token: &str) -> Option<HeaderValue> {
-    let mut value = HeaderValue::try_from(format!("Bearer {token}")).ok()?;
-    value.set_sensitive(true);
-    Some(value)
-}
-
 /// An error with what it comes from.
 pub(super) fn told(error: &dyn Error) -> String {
     let mut told = error.to_string();
@@ -125,4 +118,48 @@ pub(super) fn told(error: &dyn Error) -> String {
         source = error.source();
     }
     told
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::pin::pin;
+    use std::task::Poll;
+
+    use super::*;
+
+    /// The connection that was kept ends as something is sent over it, and so does every new one.
+    #[tokio::test]
+    async fn what_was_not_sent_goes_over_one_new_connection_and_no_more() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let mut connection = Connection::new(&listener.local_addr().unwrap().to_string(), None);
+
+        let (ours, _theirs) = tokio::io::duplex(1);
+        let (sender, kept) = http1::handshake(TokioIo::new(ours)).await.unwrap();
+        let mut kept = Some(Box::pin(kept));
+        let task = tokio::spawn(async {}).abort_handle();
+        connection.open = Some(Open { sender, task });
+        poll_fn(|context| {
+            let begun = kept.as_mut().map(|kept| kept.as_mut().poll(context));
+            assert!(matches!(begun, Some(Poll::Pending)), "it waits for something to send");
+            Poll::Ready(())
+        })
+        .await;
+
+        let mut asked = pin!(connection.ask("/", String::new()));
+        let mut dials = 0;
+        let answer = poll_fn(|context| {
+            let answer = asked.as_mut().poll(context);
+            kept = None;
+            if listener.accept().is_ok() {
+                dials += 1;
+                assert_eq!(dials, 1, "it dials again and again");
+            }
+            answer
+        })
+        .await;
+        answer.unwrap_err();
+        assert_eq!(dials, 1);
+    }
 }

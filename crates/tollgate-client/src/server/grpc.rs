@@ -11,16 +11,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
-use tokio::time::timeout_at;
 
 use self::connection::Connection;
 pub use self::wire::{Descriptors, DescriptorsError};
 use super::fallback::Local;
-use super::{Connect, ServerError, Verdict};
+use super::{Connect, ServerError, Source, Verdict, ended};
 use crate::bounds::SERVER_QUEUE_MAX;
 use crate::breaker::Circuit;
 use crate::clock;
-use crate::events;
 
 /// Asks a tollgate server, or whoever speaks Envoy's protocol, over gRPC. Clones share its connection.
 ///
@@ -50,7 +48,7 @@ impl GrpcClient {
     /// Makes the client. A connection is made with the first check, in the tokio runtime of that.
     pub(super) fn start(connect: Connect) -> Self {
         Self {
-            connection: Arc::new(Connection::new(&connect.host, connect.token.as_deref())),
+            connection: Arc::new(Connection::new(&connect.host, connect.token.clone())),
             deadline: connect.deadline,
             circuit: connect.circuit(),
             places: Arc::new(Semaphore::new(SERVER_QUEUE_MAX)),
@@ -64,25 +62,36 @@ impl GrpcClient {
     ///
     /// It may be dropped at any moment; what the server has charged by then stays charged.
     pub async fn check(&self, descriptors: &Descriptors) -> Verdict {
-        let why = match self.ask(descriptors, descriptors.to_message()).await {
-            Ok(verdict) => return verdict,
-            Err(why) => why,
-        };
-        events::server_away(&why.to_string());
-        let cost = descriptors.hits();
-        self.local.decide(|name| descriptors.value(name), cost, clock::now())
+        match self.ask(descriptors, descriptors.to_message()).await {
+            Ok(verdict) => verdict,
+            Err(error) => {
+                let value_of = |name: &str| descriptors.value(name);
+                self.local.decide(&error, value_of, descriptors.hits(), clock::now())
+            }
+        }
     }
 
-    /// Brings a check that was allowed to what was really used: gives back what it took too much, or takes
-    /// what it took too little. False if that was more than there is.
+    /// A check that charges a guess, to be [settled](Self::settle). What was denied, or allowed by the fallback, has
+    /// nothing to settle.
+    pub async fn reserve(&self, descriptors: &Descriptors) -> (Verdict, Option<Reserved>) {
+        let verdict = self.check(descriptors).await;
+        let is_charged = verdict.is_allowed && verdict.source == Source::Server;
+        let reserved = is_charged.then(|| Reserved { descriptors: descriptors.clone() });
+        (verdict, reserved)
+    }
+
+    /// Brings a reservation to what was really used: gives back what it took too much, or takes what it took too
+    /// little. False if that was more than there is; of a bucket it is then not taken.
     ///
-    /// The protocol has no reservations: nothing tells a settlement that is sent twice from two of them, so it is
-    /// sent once, and a check that is never settled stays as it was charged. Over HTTP there are
-    /// ([`Client::reserve`](crate::Client::reserve)).
-    pub async fn settle(&self, checked: &Descriptors, used: u32) -> Result<bool, ServerError> {
-        match checked.to_settlement(used) {
+    /// The protocol knows no reservations: nothing tells a settlement that is sent twice from two of them, so it is
+    /// sent once, whatever becomes of it. What is never settled stays charged.
+    pub async fn settle(&self, reserved: Reserved, used: u32) -> Result<bool, ServerError> {
+        let Reserved { descriptors } = reserved;
+        match descriptors.to_settlement(used) {
             None => Ok(true),
-            Some(message) => self.ask(checked, message).await.map(|verdict| verdict.is_allowed),
+            Some(message) => {
+                self.ask(&descriptors, message).await.map(|verdict| verdict.is_allowed)
+            }
         }
     }
 
@@ -97,23 +106,19 @@ impl GrpcClient {
         let Ok(_place) = self.places.try_acquire() else {
             return Err(away("too many checks wait for it".to_owned()));
         };
-        let deadline = clock::now() + self.deadline;
-        let asked = timeout_at(deadline, self.connection.ask(message, self.deadline)).await;
-        let asked = asked.unwrap_or_else(|_| {
-            // New calls need not wait for what does not answer.
-            self.connection.leave();
-            let within = self.deadline.as_millis();
-            Err(away(format!("there was no answer within {within} ms")))
-        });
+        let asked = self.connection.ask(message, self.deadline).await;
         let verdict = asked.and_then(|answer| {
             let verdict = descriptors.verdict(&answer);
             verdict.ok_or_else(|| away("it answered what is no verdict".to_owned()))
         });
-        match &verdict {
-            // Whoever says that a question is wrong is there.
-            Ok(_) | Err(ServerError::Refused { .. }) => permit.succeeded(),
-            Err(ServerError::Away { .. }) => permit.failed(),
-        }
+        ended(permit, &verdict);
         verdict
     }
+}
+
+/// What the server has charged, to be settled once.
+#[derive(Debug)]
+#[must_use = "what is not settled stays charged"]
+pub struct Reserved {
+    descriptors: Descriptors,
 }

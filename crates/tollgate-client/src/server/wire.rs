@@ -46,7 +46,7 @@ impl Check {
     }
 
     pub(super) fn to_reserve_json(&self, ttl: Duration) -> String {
-        let ttl_ms = ttl.as_millis() as u64;
+        let ttl_ms = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
         json!({"attributes": self.attributes(), "cost": self.cost, "ttl_ms": ttl_ms}).to_string()
     }
 
@@ -111,6 +111,8 @@ pub struct Verdict {
     pub reservation: Option<String>,
     /// Who says so.
     pub source: Source,
+    /// If the fallback, why the server did not.
+    pub why_fallback: Option<String>,
 }
 
 /// Who decided.
@@ -144,21 +146,22 @@ pub struct LimitAnswer {
 }
 
 impl Verdict {
-    pub(super) fn of_fallback(is_allowed: bool, retry_after: Option<Duration>) -> Self {
+    pub(super) fn of_fallback(is_allowed: bool, why: String) -> Self {
         Self {
             is_allowed,
-            retry_after,
+            retry_after: None,
             delay: Duration::ZERO,
             reason: None,
             limits: Vec::new(),
             lease: None,
             reservation: None,
             source: Source::Fallback,
+            why_fallback: Some(why),
         }
     }
 
     /// Reads the answer to a check, if it is one.
-    pub(super) fn read(mut body: Value) -> Option<Self> {
+    pub(super) fn read(body: &mut Value) -> Option<Self> {
         let limits = body["limits"].as_array()?.iter().map(LimitAnswer::read).collect();
         Some(Self {
             is_allowed: body["allowed"].as_bool()?,
@@ -169,6 +172,7 @@ impl Verdict {
             lease: text(body["lease"].take()),
             reservation: text(body["reservation"].take()),
             source: Source::Server,
+            why_fallback: None,
         })
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::StatusCode;
+use http::{HeaderValue, StatusCode};
 use serde_json::Value;
 use tokio::sync::mpsc::Receiver;
 use tokio::sync::{Mutex, oneshot};
@@ -14,29 +14,36 @@ use super::wire;
 use crate::bounds::{SERVER_BATCH_BYTES_MAX, SERVER_BATCH_MAX};
 
 #[derive(Debug)]
-pub(super) enum Ask {
-    /// As JSON; may travel with others.
-    Check(String),
-    Call {
-        path: &'static str,
-        body: String,
-    },
-}
-
-#[derive(Debug)]
 pub(super) struct Reply {
     pub(super) status: StatusCode,
     pub(super) body: Value,
 }
 
 /// Who waits for an answer, or for the reason why there is none.
-type Waiting = oneshot::Sender<Result<Reply, String>>;
+pub(super) type Waiting = oneshot::Sender<Result<Reply, String>>;
 
 /// What is asked, and who waits for the answer.
 #[derive(Debug)]
-pub(super) struct Job {
-    pub(super) ask: Ask,
-    pub(super) reply: Waiting,
+pub(super) enum Job {
+    /// As JSON; may travel with others.
+    Check {
+        body: String,
+        reply: Waiting,
+    },
+    Call {
+        path: &'static str,
+        body: String,
+        reply: Waiting,
+    },
+    /// What nobody has come for.
+    GiveBack(GiveBack),
+}
+
+/// The call that gives back what a reply holds.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct GiveBack {
+    path: &'static str,
+    body: String,
 }
 
 #[derive(Debug)]
@@ -47,7 +54,7 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    pub(super) fn new(host: &str, token: Option<&str>, patience: Duration) -> Self {
+    pub(super) fn new(host: &str, token: Option<HeaderValue>, patience: Duration) -> Self {
         Self { connection: Connection::new(host, token), patience }
     }
 
@@ -56,40 +63,52 @@ impl Worker {
         loop {
             let Some(batch) = take(&mut *jobs.lock().await).await else { return };
             let mut checks = Vec::new();
-            for Job { ask, reply } in batch.into_iter().filter(|job| !job.reply.is_closed()) {
-                match ask {
-                    Ask::Check(check) => checks.push((check, reply)),
-                    Ask::Call { path, body } => self.call(path, body, reply).await,
+            for job in batch {
+                match job {
+                    Job::Check { body, reply } => checks.push((body, reply)),
+                    Job::Call { reply, .. } if reply.is_closed() => {}
+                    Job::Call { path, body, reply } => {
+                        let answer = self.ask(path, body).await;
+                        self.give_back(deliver(reply, answer)).await;
+                    }
+                    Job::GiveBack(call) => self.give_back(vec![call]).await,
                 }
             }
             self.check(checks).await;
         }
     }
 
-    /// Checks in one call; in two halves, if that is too much or if one of them is none.
+    /// Checks in one call; in two halves, if that is too much or if one of them is none. Nobody asks for those who
+    /// have gone.
     async fn check(&mut self, checks: Vec<(String, Waiting)>) {
         let mut parts = vec![checks];
         while let Some(mut part) = parts.pop() {
+            part.retain(|(_, reply)| !reply.is_closed());
             if part.is_empty() {
                 continue;
             }
-            let body = array(&part);
-            match self.ask("/v1/check/batch", body).await {
+            match self.ask("/v1/check/batch", array(&part)).await {
                 Ok(Reply { status: StatusCode::OK, body: Value::Array(answers) })
                     if answers.len() == part.len() =>
                 {
-                    for ((_, reply), body) in part.into_iter().zip(answers) {
-                        self.deliver(reply, Ok(Reply { status: StatusCode::OK, body })).await;
-                    }
+                    let answers =
+                        answers.into_iter().map(|body| Reply { status: StatusCode::OK, body });
+                    let pairs = part.into_iter().zip(answers);
+                    let left = pairs.flat_map(|((_, reply), answer)| deliver(reply, Ok(answer)));
+                    // Whoever is there is not kept waiting for those who are not.
+                    let left = left.collect();
+                    self.give_back(left).await;
                 }
                 // Nothing of it was decided.
-                Ok(reply) if reply.status.is_client_error() && part.len() > 1 => {
+                Ok(reply) if reply.is_wrong_question() && part.len() > 1 => {
                     let second = part.split_off(part.len() / 2);
                     parts.extend([second, part]);
                 }
-                Ok(reply) => {
-                    let why = format!("it answered {} and no verdicts", reply.status);
-                    part.into_iter().for_each(|(_, reply)| drop(reply.send(Err(why.clone()))));
+                Ok(Reply { status, mut body }) => {
+                    // What it says may be long, and says the same to all.
+                    for (_, reply) in part {
+                        let _gone = reply.send(Ok(Reply { status, body: body.take() }));
+                    }
                 }
                 Err(why) => {
                     part.into_iter().for_each(|(_, reply)| drop(reply.send(Err(why.clone()))));
@@ -98,20 +117,9 @@ impl Worker {
         }
     }
 
-    async fn call(&mut self, path: &'static str, body: String, reply: Waiting) {
-        let answer = self.ask(path, body).await;
-        self.deliver(reply, answer).await;
-    }
-
-    /// Hands an answer to whoever waits for it. If nobody does any more, what it holds is given back:
-    /// nobody else knows its name.
-    async fn deliver(&mut self, waiting: Waiting, answer: Result<Reply, String>) {
-        let Err(Ok(Reply { body, .. })) = waiting.send(answer) else { return };
-        if let Some(lease) = body["lease"].as_str() {
-            let _gone_or_back = self.ask("/v1/release", wire::lease_json(lease)).await;
-        }
-        if let Some(reservation) = body["reservation"].as_str() {
-            let _gone_or_back = self.ask("/v1/settle", wire::settle_json(reservation, 0)).await;
+    async fn give_back(&mut self, calls: Vec<GiveBack>) {
+        for GiveBack { path, body } in calls {
+            let _gone_or_back = self.ask(path, body).await;
         }
     }
 
@@ -122,6 +130,31 @@ impl Worker {
             self.connection.close();
             Err(format!("there was no answer within {} ms", self.patience.as_millis()))
         })
+    }
+}
+
+impl Reply {
+    /// Whether the server would answer another question: this one is none, or too long.
+    pub(super) fn is_wrong_question(&self) -> bool {
+        matches!(self.status, StatusCode::BAD_REQUEST | StatusCode::PAYLOAD_TOO_LARGE)
+    }
+
+    /// What it holds until somebody gives it back: slots, and what was reserved.
+    pub(super) fn held(&self) -> impl Iterator<Item = GiveBack> {
+        let lease = self.body["lease"].as_str();
+        let lease = lease.map(|lease| ("/v1/release", wire::lease_json(lease)));
+        let reservation = self.body["reservation"].as_str();
+        let reservation = reservation.map(|it| ("/v1/settle", wire::settle_json(it, 0)));
+        lease.into_iter().chain(reservation).map(|(path, body)| GiveBack { path, body })
+    }
+}
+
+/// Hands an answer to whoever waits for it. If nobody does any more, what it holds is left to be given back: nobody
+/// else knows its name.
+fn deliver(waiting: Waiting, answer: Result<Reply, String>) -> Vec<GiveBack> {
+    match waiting.send(answer) {
+        Err(Ok(reply)) => reply.held().collect(),
+        Ok(()) | Err(Err(_)) => Vec::new(),
     }
 }
 
@@ -140,8 +173,10 @@ async fn take(jobs: &mut Receiver<Job>) -> Option<Vec<Job>> {
 
 impl Job {
     fn bytes(&self) -> usize {
-        match &self.ask {
-            Ask::Check(body) | Ask::Call { body, .. } => body.len(),
+        match self {
+            Self::Check { body, .. }
+            | Self::Call { body, .. }
+            | Self::GiveBack(GiveBack { body, .. }) => body.len(),
         }
     }
 }

@@ -1,29 +1,33 @@
 //! Requests that are dropped, after every single time they were looked at: nobody after them finds a place taken.
 
+use std::future::poll_fn;
 use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::Poll;
+use std::task::{Context, Poll, Wake, Waker};
 
 use http::{Extensions, Method, Request};
 use reqwest_middleware::{ClientBuilder, ClientWithMiddleware, Middleware, Next};
+use tokio::task::yield_now;
 use tokio::time::{advance, timeout};
 use tollgate_client::{
-    Breaker, Check, ClientLayer, ClientMiddleware, ClientService, Descriptors, Rules, Source,
-    Throttle, Verdict,
+    Breaker, Check, Client, ClientLayer, ClientMiddleware, ClientService, Descriptors, Rules,
+    Source, Throttle, Verdict,
 };
 use tollgate_core::{Limit, Micros};
+use tollgate_harness::Proxy;
 use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::support::running::{LONG, Running};
 use crate::support::server::{Answer, Server, answer};
-use crate::support::{SECOND, fields, now};
+use crate::support::{SECOND, fields, now, pass};
 
 /// Looks at a future so many times and drops it; what it brought, if it was done by then.
 async fn dropped_after<T>(looks: u32, future: impl Future<Output = T>) -> Option<T> {
     let mut future = pin!(future);
     let mut looked = 0;
-    std::future::poll_fn(|context| {
+    poll_fn(|context| {
         if looked == looks {
             return Poll::Ready(None);
         }
@@ -166,30 +170,168 @@ async fn a_request_of_reqwest_may_be_dropped_after_every_look() {
     .await;
 }
 
-/// A check that was dropped after every look: its slot comes back, over and over.
+fn worker(name: &str) -> Check {
+    Check::new(&[("worker", name)], 1).expect("a check")
+}
+
+/// Asks until there is a slot, and gives it back.
+async fn check_slot_is_free(client: &Client, name: &str) {
+    let comes_back = async {
+        loop {
+            let verdict = client.check(&worker(name)).await;
+            assert_eq!(verdict.source, Source::Server);
+            match verdict.lease {
+                Some(lease) => break client.release(&lease).await,
+                None => yield_now().await,
+            }
+        }
+    };
+    assert_eq!(timeout(LONG, comes_back).await.expect("the slot comes back"), Ok(true));
+}
+
+/// Begins to ask, and drops that when something has come true.
+async fn dropped_when<T>(future: impl Future<Output = T>, is_time: impl AsyncFn() -> bool) {
+    let mut future = pin!(future);
+    let begun = poll_fn(|context| Poll::Ready(future.as_mut().poll(context))).await;
+    assert!(begun.is_pending(), "it waits for an answer");
+    let comes = async {
+        while !is_time().await {
+            yield_now().await;
+        }
+    };
+    timeout(LONG, comes).await.expect("its time comes");
+}
+
+#[derive(Default)]
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+/// Begins to ask, and drops that when its answer is there but has not been looked at.
+async fn dropped_when_answered<T>(future: impl Future<Output = T>) {
+    let woken = Arc::new(Woken::default());
+    let waker = Waker::from(Arc::clone(&woken));
+    let mut future = pin!(future);
+    let begun = future.as_mut().poll(&mut Context::from_waker(&waker));
+    assert!(begun.is_pending(), "it waits for an answer");
+    let comes = async {
+        while !woken.0.load(Ordering::SeqCst) {
+            yield_now().await;
+        }
+    };
+    timeout(LONG, comes).await.expect("the answer comes");
+}
+
+/// One that waits in the queue, and is never asked.
 #[tokio::test]
-async fn a_check_may_be_dropped_after_every_look() {
+async fn a_check_may_be_dropped_before_it_is_sent() {
     let running = Running::start();
     let client = running.client().start();
-    let check = Check::new(&[("worker", "1")], 1).unwrap();
-    for looks in [0, 1, 2, 3, 1, 1, 1, 1] {
-        if let Some(Verdict { lease: Some(lease), .. }) =
-            dropped_after(looks, client.check(&check)).await
-        {
-            assert_eq!(client.release(&lease).await, Ok(true));
-        }
-        let comes_back = async {
+    for looks in [0, 1] {
+        assert_eq!(dropped_after(looks, client.check(&worker("1"))).await, None);
+        check_slot_is_free(&client, "1").await;
+    }
+}
+
+#[tokio::test]
+async fn a_check_may_be_dropped_while_it_is_answered() {
+    let running = Running::start();
+    let (client, other) = (running.client().start(), running.direct_client().start());
+    for _ in 0..3 {
+        running.proxy.delay_replies(SECOND / 2);
+        let look = Check::new(&[("worker", "1")], 0).unwrap();
+        let is_taken = async || other.check(&look).await.limits[0].remaining == Some(0);
+        dropped_when(client.check(&worker("1")), is_taken).await;
+        running.proxy.heal();
+        check_slot_is_free(&other, "1").await;
+    }
+}
+
+#[tokio::test]
+async fn a_check_may_be_dropped_with_its_answer() {
+    let running = Running::start();
+    let client = running.client().start();
+    for _ in 0..3 {
+        dropped_when_answered(client.check(&worker("1"))).await;
+        check_slot_is_free(&client, "1").await;
+    }
+}
+
+#[tokio::test]
+async fn a_reservation_may_be_dropped_with_its_answer() {
+    let running = Running::start();
+    let client = running.client().start();
+    let all = Check::new(&[("user", "a")], 3).unwrap();
+    for _ in 0..3 {
+        dropped_when_answered(client.reserve(&all, LONG)).await;
+        let reserved = async {
             loop {
-                let verdict = client.check(&check).await;
-                assert_eq!(verdict.source, Source::Server);
-                match verdict.lease {
-                    Some(lease) => break client.release(&lease).await,
-                    None => tokio::task::yield_now().await,
+                if let Some(it) = client.reserve(&all, LONG).await.reservation {
+                    break it;
                 }
+                yield_now().await;
             }
         };
-        assert_eq!(timeout(LONG, comes_back).await.unwrap(), Ok(true), "after {looks} looks");
+        let reservation = timeout(LONG, reserved).await.expect("it comes back");
+        assert_eq!(client.settle(&reservation, 0).await, Ok(true));
     }
+}
+
+/// Fails until the circuit is open, and lets the time pass until one call may see how the server is.
+async fn rested(network: &Proxy, check: impl AsyncFn() -> Verdict) {
+    network.refuse();
+    for _ in 0..5 {
+        assert_eq!(check().await.source, Source::Fallback);
+    }
+    network.heal();
+    let why = check().await.why_fallback.expect("the circuit is open");
+    assert!(why.contains("does not work of late"), "{why}");
+    pass(SECOND).await;
+}
+
+/// The one call that sees whether the server is back is dropped: the next one sees it, at once.
+#[tokio::test]
+async fn the_check_that_is_to_see_may_be_dropped() {
+    let running = Running::start();
+    let client = running.client().start();
+    let user = Check::new(&[("user", "a")], 0).unwrap();
+    rested(&running.proxy, async || client.check(&user).await).await;
+    running.proxy.hang();
+    let is_sent = async || running.proxy.open() > 0;
+    dropped_when(client.check(&user), is_sent).await;
+    running.proxy.heal();
+    let next = client.check(&user).await;
+    assert_eq!(next.source, Source::Server, "{next:?}");
+}
+
+#[tokio::test]
+async fn the_call_over_grpc_that_is_to_see_may_be_dropped_after_every_look() {
+    let running = Running::start();
+    let user = Descriptors::new("shop", &[&[("user", "a")]], 0).unwrap();
+    for looks in 0.. {
+        let client = running.grpc_client().start_grpc();
+        rested(&running.grpc, async || client.check(&user).await).await;
+        let dropped = dropped_after(looks, client.check(&user)).await;
+        let next = client.check(&user).await;
+        assert_eq!(next.source, Source::Server, "after {looks} looks: {next:?}");
+        if dropped.is_some() {
+            assert!(looks > 2, "it dials, asks and is answered");
+            break;
+        }
+    }
+    let client = running.grpc_client().start_grpc();
+    rested(&running.grpc, async || client.check(&user).await).await;
+    let before = running.grpc.open();
+    running.grpc.hang();
+    let is_sent = async || running.grpc.open() > before;
+    dropped_when(client.check(&user), is_sent).await;
+    running.grpc.heal();
+    let next = client.check(&user).await;
+    assert_eq!(next.source, Source::Server, "{next:?}");
 }
 
 /// The same over gRPC, where there are no slots: the connection goes on, and others are decided.

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::task::{JoinSet, yield_now};
+use tokio::time::{advance, pause, resume, timeout};
 use tollgate_client::{Descriptors, Fallback, GrpcClient, ServerError, Source, Verdict};
 use tollgate_core::{Limit, Quota};
 
-use crate::support::now;
 use crate::support::running::{LONG, Running};
+use crate::support::{SECOND, now};
 
 fn of(key: &str, value: &str, hits: u32) -> Descriptors {
     Descriptors::new("shop", &[&[(key, value)]], hits).expect("a descriptor")
@@ -53,19 +53,33 @@ async fn every_descriptor_of_a_check_is_answered() {
 
 /// The protocol has no reservations; what was taken can be given back, and more can be taken.
 #[tokio::test]
-async fn what_was_taken_is_brought_to_what_was_used() {
+async fn what_was_reserved_is_brought_to_what_was_used() {
     let running = Running::start();
     let client = running.grpc_client().start_grpc();
     let guess = of("user", "a", 2);
-    assert!(client.check(&guess).await.is_allowed);
-    assert_eq!(client.settle(&guess, 2).await, Ok(true));
+    let (verdict, reserved) = client.reserve(&guess).await;
+    assert!(verdict.is_allowed);
     assert_eq!(remaining(&client, "user", "a").await, Some(1));
-    assert_eq!(client.settle(&guess, 0).await, Ok(true));
+    assert_eq!(client.settle(reserved.unwrap(), 0).await, Ok(true));
     assert_eq!(remaining(&client, "user", "a").await, Some(3));
-    assert!(client.check(&guess).await.is_allowed);
-    assert_eq!(client.settle(&guess, 3).await, Ok(true));
-    assert_eq!(remaining(&client, "user", "a").await, Some(0));
-    assert_eq!(client.settle(&guess, 3).await, Ok(false), "there is no more");
+    let (_, reserved) = client.reserve(&guess).await;
+    assert_eq!(client.settle(reserved.unwrap(), 2).await, Ok(true));
+    assert_eq!(remaining(&client, "user", "a").await, Some(1));
+    let (_, reserved) = client.reserve(&of("user", "a", 0)).await;
+    assert_eq!(client.settle(reserved.unwrap(), 2).await, Ok(false), "there is no more");
+    assert_eq!(remaining(&client, "user", "a").await, Some(1));
+}
+
+#[tokio::test]
+async fn what_the_server_did_not_charge_is_not_given_back() {
+    let running = Running::start();
+    let client = running.grpc_client().start_grpc();
+    let (denied, nothing) = client.reserve(&of("user", "a", 4)).await;
+    assert!(!denied.is_allowed && nothing.is_none());
+    running.grpc.refuse();
+    let away = running.grpc_client().start_grpc();
+    let (allowed, nothing) = away.reserve(&of("user", "a", 1)).await;
+    assert!(allowed.is_allowed && allowed.source == Source::Fallback && nothing.is_none());
 }
 
 #[tokio::test]
@@ -97,7 +111,16 @@ async fn when_the_server_is_away_the_fallback_decides() {
         answers.push(verdict.is_allowed);
     }
     assert_eq!(answers, [true, true, false, true]);
-    let settled = client.settle(&of("user", "a", 2), 1).await;
+}
+
+#[tokio::test]
+async fn a_settlement_that_does_not_arrive_is_said() {
+    let running = Running::start();
+    let client = running.grpc_client().start_grpc();
+    let (_, reserved) = client.reserve(&of("user", "a", 2)).await;
+    running.grpc.refuse();
+    running.grpc.cut();
+    let settled = client.settle(reserved.unwrap(), 1).await;
     assert!(matches!(settled, Err(ServerError::Away { .. })), "{settled:?}");
 }
 
@@ -145,6 +168,36 @@ async fn a_lost_answer_is_not_asked_for_again() {
     running.grpc.heal();
     let other = running.grpc_client().start_grpc();
     assert_eq!(remaining(&other, "user", "a").await, Some(1));
+}
+
+/// Two calls wait over a connection that is dead. The first to give up leaves it; the second leaves nothing that was
+/// made meanwhile.
+#[tokio::test]
+async fn a_call_that_is_late_leaves_its_own_connection_and_no_other() {
+    let running = Running::start();
+    let client = running.grpc_client().deadline(10 * SECOND).start_grpc();
+    assert_eq!(remaining(&client, "user", "a").await, Some(3));
+    running.grpc.half_open();
+    let ask = || {
+        let client = client.clone();
+        tokio::spawn(async move { client.check(&of("user", "b", 0)).await.source })
+    };
+    pause();
+    let first = ask();
+    yield_now().await;
+    advance(5 * SECOND).await;
+    let second = ask();
+    yield_now().await;
+    advance(5 * SECOND + SECOND / 1_000).await;
+    assert_eq!(first.await.unwrap(), Source::Fallback);
+    resume();
+    assert_eq!(remaining(&client, "user", "a").await, Some(3));
+    pause();
+    advance(5 * SECOND).await;
+    assert_eq!(second.await.unwrap(), Source::Fallback);
+    resume();
+    assert_eq!(remaining(&client, "user", "a").await, Some(3));
+    assert_eq!(running.grpc.dials(), 2);
 }
 
 /// Its door for HTTP speaks no gRPC.

@@ -17,6 +17,10 @@ mod reqwest;
 mod retry;
 #[cfg(feature = "server")]
 mod server;
+#[cfg(feature = "server")]
+mod server_circuit;
+#[cfg(feature = "server")]
+mod server_fallback;
 #[cfg(feature = "tower")]
 mod storm;
 mod support;

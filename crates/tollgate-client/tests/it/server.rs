@@ -192,23 +192,6 @@ async fn a_lost_answer_is_not_asked_for_again() {
     assert_eq!(remaining(&other.check(&check("user", "a", 0)).await), Some(1));
 }
 
-/// A check that is dropped while it is asked: the slot that it was given comes back.
-#[tokio::test]
-async fn a_slot_that_nobody_waits_for_is_given_back() {
-    let running = Running::start();
-    let client = running.client().start();
-    running.proxy.delay_replies(Duration::from_millis(100));
-    let check_it = check("worker", "9", 1);
-    timeout(Duration::from_millis(20), client.check(&check_it)).await.unwrap_err();
-    running.proxy.heal();
-    let comes_back = async {
-        while !client.check(&check("worker", "9", 1)).await.is_allowed {
-            tokio::task::yield_now().await;
-        }
-    };
-    timeout(LONG, comes_back).await.unwrap();
-}
-
 #[test]
 fn what_cannot_be_asked_is_said_at_once() {
     let many: Vec<String> = (0..=bounds::CHECK_ATTRIBUTES_MAX).map(|n| n.to_string()).collect();
@@ -222,15 +205,41 @@ fn what_cannot_be_asked_is_said_at_once() {
 
 #[test]
 fn an_address_is_http_host_and_port() {
-    for good in ["http://127.0.0.1:8080", "http://localhost/", "http://[::1]:8080"] {
+    for good in ["http://127.0.0.1:8080", "http://localhost/", "http://[::1]:8080", "http://[::1]"]
+    {
         Client::connect(good).unwrap();
     }
-    for bad in
-        ["", "127.0.0.1:8080", "https://x", "http://", "http://a/b", "http://u@h", "http://a b"]
-    {
+    for bad in [
+        "",
+        "127.0.0.1:8080",
+        "https://x",
+        "http://",
+        "http://a/b",
+        "http://u@h",
+        "http://u@h:80",
+        "http://a b",
+        "http://a?b",
+        "http://a:",
+        "http://a:0",
+        "http://a:99999",
+        "http://a:b",
+        "http://:8080",
+        "http://::1",
+    ] {
         let told = Client::connect(bad).unwrap_err().to_string();
         assert!(told.ends_with("is not http://HOST:PORT, such as http://127.0.0.1:8080"), "{told}");
     }
+}
+
+#[test]
+fn what_cannot_be_a_token_is_said_at_once_and_not_shown() {
+    let connect = || Client::connect("http://localhost").expect("an address");
+    for bad in ["", " ", "\n", "open\nsesame", "sesame\0"] {
+        let told = connect().token(bad).unwrap_err().to_string();
+        assert_eq!(told, "a token is one line of text, and this is none");
+    }
+    let shown = format!("{:?}", connect().token("sesame").unwrap());
+    assert!(!shown.contains("sesame"), "{shown}");
 }
 
 /// The fields that the server sends are those that the rules go by: forty at once, of which five may

@@ -4,6 +4,8 @@
 pub(crate) mod peer;
 #[cfg(feature = "server")]
 pub(crate) mod running;
+#[cfg(feature = "server")]
+pub(crate) mod scripted;
 #[cfg(feature = "tower")]
 pub(crate) mod server;
 
@@ -17,6 +19,14 @@ pub(crate) const SECOND: Duration = Duration::from_secs(1);
 /// Now, on the clock of the test, which stands still until everybody waits.
 pub(crate) fn now() -> Instant {
     Instant::now()
+}
+
+/// So much time passes at once, on a clock that runs.
+#[cfg(feature = "server")]
+pub(crate) async fn pass(time: Duration) {
+    tokio::time::pause();
+    tokio::time::advance(time).await;
+    tokio::time::resume();
 }
 
 /// Chance from a seed, so that what failed once fails again.

@@ -15,7 +15,7 @@ use crate::support::{SECOND, fields};
 
 /// Every event, a line each: what it says, and its fields.
 #[derive(Clone, Debug, Default)]
-struct Lines(Arc<Mutex<Vec<String>>>);
+pub(crate) struct Lines(pub(crate) Arc<Mutex<Vec<String>>>);
 
 impl Subscriber for Lines {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {

@@ -9,22 +9,34 @@ use http::header::{AUTHORIZATION, CONTENT_TYPE, TE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Version};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
+use hyper::client::conn::TrySendError;
 use hyper::client::conn::http2::{self, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use serde_json::Value;
 use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
+use tokio::time::timeout_at;
 
 use crate::bounds::SERVER_ANSWER_BYTES_MAX;
+use crate::clock;
 use crate::server::ServerError;
-use crate::server::connection::{bearer, told};
+use crate::server::connection::told;
+use crate::server::worker::Reply;
 
 const METHOD: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 
-/// `UNAVAILABLE`: the server is about to stop, or somebody before it does not find it.
-const UNAVAILABLE: u16 = 14;
+/// The question is wrong: the server would answer another.
+const INVALID_ARGUMENT: u16 = 3;
+const RESOURCE_EXHAUSTED: u16 = 8;
+const OUT_OF_RANGE: u16 = 11;
+
+/// The server answers others, but not us, or speaks of something else.
+const PERMISSION_DENIED: u16 = 7;
+const UNIMPLEMENTED: u16 = 12;
+const UNAUTHENTICATED: u16 = 16;
 
 type Body = Full<Bytes>;
 
@@ -51,18 +63,13 @@ impl Drop for Open {
 }
 
 impl Connection {
-    pub(super) fn new(host: &str, token: Option<&str>) -> Self {
+    pub(super) fn new(host: &str, token: Option<HeaderValue>) -> Self {
         Self {
             host: host.to_owned(),
-            token: token.and_then(bearer),
+            token,
             open: Mutex::default(),
             dialling: tokio::sync::Mutex::default(),
         }
-    }
-
-    /// Whoever asks from now on does so over another connection; those who wait go on.
-    pub(super) fn leave(&self) {
-        *self.kept() = None;
     }
 
     /// Sends a framed message, and returns the one that comes back. A call that was not sent, since the server
@@ -72,19 +79,31 @@ impl Connection {
         message: Vec<u8>,
         patience: Duration,
     ) -> Result<Bytes, ServerError> {
+        let deadline = clock::now() + patience;
         let mut request = self.request(message, patience)?;
         let mut may_be_stale = self.kept().is_some();
         loop {
-            let open = self.opened().await.map_err(|error| away(&*error))?;
-            match open.sender.clone().try_send_request(request).await {
-                Ok(response) => return read(response).await,
-                Err(mut failed) => {
-                    self.leave_this(&open);
+            let opened = timeout_at(deadline, self.opened()).await;
+            let open = opened.map_err(|_| ServerError::late(patience))?.map_err(|e| away(&*e))?;
+            let answered = async {
+                let response = open.sender.clone().try_send_request(request).await?;
+                Ok(read(response).await)
+            };
+            match timeout_at(deadline, answered).await {
+                Ok(Ok(answer)) => return answer,
+                Ok(Err(failed)) => {
+                    let mut failed: TrySendError<_> = failed;
+                    self.leave(&open);
                     match failed.take_message() {
                         Some(unsent) if may_be_stale => request = unsent,
                         _ => return Err(away(failed.error())),
                     }
                     may_be_stale = false;
+                }
+                Err(_) => {
+                    // New calls need not wait for what does not answer.
+                    self.leave(&open);
+                    return Err(ServerError::late(patience));
                 }
             }
         }
@@ -113,7 +132,8 @@ impl Connection {
         self.kept().as_ref().filter(|open| !open.sender.is_closed()).cloned()
     }
 
-    fn leave_this(&self, open: &Arc<Open>) {
+    /// Whoever asks from now on does so over another connection than this; those who wait go on.
+    fn leave(&self, open: &Arc<Open>) {
         let mut kept = self.kept();
         if kept.as_ref().is_some_and(|kept| Arc::ptr_eq(kept, open)) {
             *kept = None;
@@ -148,7 +168,7 @@ fn timeout(patience: Duration) -> Option<HeaderValue> {
 async fn read(response: Response<Incoming>) -> Result<Bytes, ServerError> {
     let (head, body) = response.into_parts();
     if head.status != StatusCode::OK {
-        return Err(ServerError::Away { why: format!("it answered {}", head.status) });
+        return Err(ServerError::of(&Reply { status: head.status, body: Value::Null }));
     }
     let body = Limited::new(body, SERVER_ANSWER_BYTES_MAX).collect().await;
     let body = body.map_err(|error| away(&*error))?;
@@ -173,11 +193,38 @@ fn message(fields: &HeaderMap, code: u16) -> String {
 
 fn refused(status: u16, why: String) -> ServerError {
     match status {
-        UNAVAILABLE => ServerError::Away { why },
-        _ => ServerError::Refused { status, why },
+        INVALID_ARGUMENT | RESOURCE_EXHAUSTED | OUT_OF_RANGE => {
+            ServerError::Refused { status, why }
+        }
+        PERMISSION_DENIED | UNIMPLEMENTED | UNAUTHENTICATED => {
+            ServerError::Unwilling { status, why }
+        }
+        _ => ServerError::Away { why },
     }
 }
 
 fn away(error: &dyn Error) -> ServerError {
     ServerError::Away { why: told(error) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_tells_whether_the_server_or_the_token_or_the_question_is_wrong() {
+        let wrong = |status| match refused(status, String::new()) {
+            ServerError::Refused { .. } => "question",
+            ServerError::Unwilling { .. } => "token",
+            ServerError::Away { .. } => "server",
+        };
+        for status in 1..=17 {
+            let expected = match status {
+                3 | 8 | 11 => "question",
+                7 | 12 | 16 => "token",
+                _ => "server",
+            };
+            assert_eq!(wrong(status), expected, "{status}");
+        }
+    }
 }

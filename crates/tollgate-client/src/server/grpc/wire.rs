@@ -124,6 +124,7 @@ impl Descriptors {
             lease: None,
             reservation: None,
             source: Source::Server,
+            why_fallback: None,
         })
     }
 

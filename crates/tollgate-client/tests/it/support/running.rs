@@ -1,6 +1,7 @@
 //! A real tollgate server, over a network that fails when it is told to.
 
 use std::fs;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::{self, JoinHandle};
@@ -11,12 +12,13 @@ use tollgate_client::{Client, Connect};
 use tollgate_harness::Proxy;
 use tollgate_server::{Door, Server, Source};
 
+/// A lease is longer than any test: a slot that comes back was given back.
 const POLICY: &str = "\
-listen: { http: \"127.0.0.1:0\", grpc: \"127.0.0.1:0\" }
+listen: { http: LISTEN, grpc: LISTEN }
 descriptors: ./envoy/
 limits:
   - { name: api, per: [user], rate: 3/hour, algorithm: token_bucket }
-  - { name: jobs, per: [worker], concurrency: 1 }
+  - { name: jobs, per: [worker], concurrency: 1, lease: 1h }
   - { name: many, per: [many], rate: 5000/hour }
   - { name: quick, per: [quick], rate: 40/second, burst: 5, algorithm: token_bucket }
 ";
@@ -36,6 +38,7 @@ pub(crate) const LONG: Duration = Duration::from_secs(60);
 /// A server behind proxies, until it is dropped.
 pub(crate) struct Running {
     folder: PathBuf,
+    http: SocketAddr,
     pub(crate) proxy: Proxy,
     pub(crate) grpc: Proxy,
     stop: Option<oneshot::Sender<()>>,
@@ -44,46 +47,65 @@ pub(crate) struct Running {
 
 impl Running {
     pub(crate) fn start() -> Self {
+        Self::listening("\"127.0.0.1:0\"")
+    }
+
+    /// One that asks for the token `sesame` at both doors.
+    pub(crate) fn with_token() -> Self {
+        Self::listening("{ address: \"127.0.0.1:0\", token_file: token }")
+    }
+
+    fn listening(listen: &str) -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("tollgate-client-{}-{number}", std::process::id());
         let folder = std::env::temp_dir().join(name);
         fs::create_dir_all(folder.join("envoy")).expect("there is room for a folder");
         let policy = folder.join("policy.yaml");
-        fs::write(&policy, POLICY).expect("there is room for a policy");
+        let text = POLICY.replace("LISTEN", listen);
+        fs::write(&policy, text).expect("there is room for a policy");
+        fs::write(folder.join("token"), "sesame\n").expect("there is room for a token");
         fs::write(folder.join("envoy/shop.yaml"), DESCRIPTORS).expect("there is room for a file");
         let server = Server::bind(Source::File(policy));
         let server = server.unwrap_or_else(|error| panic!("{error}"));
-        let proxy = |door| {
+        let address = |door| {
             let mut addresses = server.addresses();
-            Proxy::start(addresses.find(|(it, _)| *it == door).expect("the door is open").1)
+            addresses.find(|(it, _)| *it == door).expect("the door is open").1
         };
-        let (proxy, grpc) = (proxy(Door::Http), proxy(Door::Grpc));
+        let http = address(Door::Http);
+        let (proxy, grpc) = (Proxy::start(http), Proxy::start(address(Door::Grpc)));
         let (stop, stopped) = oneshot::channel::<()>();
         let serving = thread::spawn(move || {
             server.run_until(async { drop(stopped.await) }).expect("it has threads");
         });
-        Self { folder, proxy, grpc, stop: Some(stop), serving: Some(serving) }
+        Self { folder, http, proxy, grpc, stop: Some(stop), serving: Some(serving) }
     }
 
     /// How to ask it over HTTP.
     pub(crate) fn client(&self) -> Connect {
-        connect(&self.proxy)
+        connect(self.proxy.address())
+    }
+
+    /// The same over a network where nothing fails.
+    pub(crate) fn direct_client(&self) -> Connect {
+        connect(self.http)
     }
 
     /// How to ask it over gRPC.
     pub(crate) fn grpc_client(&self) -> Connect {
-        connect(&self.grpc)
+        connect(self.grpc.address())
     }
 }
 
-fn connect(proxy: &Proxy) -> Connect {
-    let url = format!("http://{}", proxy.address());
-    Client::connect(&url).expect("an address").deadline(LONG)
+fn connect(address: SocketAddr) -> Connect {
+    Client::connect(&format!("http://{address}")).expect("an address").deadline(LONG)
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
+        // A client that nobody runs any more does not hang up by itself, and a server waits for that.
+        self.proxy.cut();
+        self.grpc.cut();
         drop(self.stop.take());
         let _stopped = self.serving.take().map(JoinHandle::join);
         let _gone = fs::remove_dir_all(&self.folder);

@@ -1,0 +1,178 @@
+//! Which answers of a server mean that it is there, and what follows from the others.
+
+use std::pin::Pin;
+use std::task::Poll;
+
+use serde_json::json;
+use tokio::task::yield_now;
+use tokio::time::timeout;
+use tollgate_client::{Check, Client, Descriptors, Fallback, ServerError, Source, Verdict};
+
+use crate::support::running::{LONG, Running};
+use crate::support::scripted::{Scripted, allowed};
+use crate::told::Lines;
+
+fn user() -> Check {
+    Check::new(&[("user", "a")], 0).expect("a check")
+}
+
+fn anna() -> Descriptors {
+    Descriptors::new("shop", &[&[("user", "anna")]], 0).expect("a descriptor")
+}
+
+/// To the server this is one attribute twice.
+fn nonsense() -> Check {
+    Check::new(&[("header:x", "1"), ("header:X", "2")], 1).expect("a check")
+}
+
+#[tokio::test]
+async fn a_wrong_question_is_no_failure_of_the_server() {
+    let running = Running::start();
+    let client = running.client().fallback(Fallback::Deny).start();
+    for _ in 0..20 {
+        let verdict = client.check(&nonsense()).await;
+        assert_eq!(verdict.source, Source::Fallback);
+        let why = verdict.why_fallback.unwrap();
+        assert!(why.starts_with("the server answered 400: "), "{why}");
+    }
+    let verdict = client.check(&user()).await;
+    assert_eq!((verdict.source, verdict.why_fallback), (Source::Server, None));
+}
+
+/// Five are asked, and then nobody for a second.
+async fn check_left_alone(status: u16, mut ask: impl AsyncFnMut(&Client)) {
+    let scripted = Scripted::start(move |_| (status, json!({}))).await;
+    let client = scripted.client().start();
+    for _ in 0..20 {
+        ask(&client).await;
+    }
+    let calls = scripted.calls().len();
+    assert!((5..20).contains(&calls), "{calls} calls were answered with {status}");
+}
+
+#[tokio::test]
+async fn a_server_that_fails_is_left_alone_whatever_it_was_asked() {
+    for status in [500, 503] {
+        check_left_alone(status, async |client| {
+            assert_eq!(client.check(&user()).await.source, Source::Fallback);
+        })
+        .await;
+        check_left_alone(status, async |client| {
+            assert_eq!(client.reserve(&user(), LONG).await.source, Source::Fallback);
+        })
+        .await;
+        check_left_alone(status, async |client| {
+            let released = client.release("a").await;
+            assert!(matches!(released, Err(ServerError::Away { .. })), "{released:?}");
+        })
+        .await;
+    }
+}
+
+/// A limit that could not count answers 503 to a reservation, and that is a verdict.
+#[tokio::test]
+async fn a_verdict_is_one_whatever_its_status() {
+    let denied = || json!({"allowed": false, "limits": [], "reason": "uncounted"});
+    let scripted = Scripted::start(move |_| (503, denied())).await;
+    let client = scripted.client().start();
+    for _ in 0..20 {
+        let Verdict { source, reason, .. } = client.reserve(&user(), LONG).await;
+        assert_eq!((source, reason.as_deref()), (Source::Server, Some("uncounted")));
+    }
+}
+
+/// Checks that have been asked for, all at once.
+async fn asked(client: &Client, count: usize) -> Vec<Pin<Box<impl Future<Output = Verdict>>>> {
+    let check = |_| {
+        let client = client.clone();
+        Box::pin(async move { client.check(&user()).await })
+    };
+    let mut checks: Vec<_> = (0..count).map(check).collect();
+    std::future::poll_fn(|context| {
+        let are_waiting = checks.iter_mut().all(|check| check.as_mut().poll(context).is_pending());
+        assert!(are_waiting, "nobody has answered yet");
+        Poll::Ready(())
+    })
+    .await;
+    checks
+}
+
+#[tokio::test]
+async fn those_who_may_not_ask_are_told_so_by_one_answer() {
+    let scripted = Scripted::start(|_| (401, json!({"detail": "show a token"}))).await;
+    let client = scripted.client().start();
+    for check in asked(&client, 200).await {
+        let why = check.await.why_fallback.unwrap();
+        assert!(why.starts_with("the server answered 401"), "{why}");
+    }
+    assert_eq!(scripted.calls().len(), 1);
+}
+
+#[tokio::test]
+async fn nobody_asks_in_halves_for_those_who_have_gone() {
+    let scripted = Scripted::start(|call| match call.as_array().map(Vec::len) {
+        Some(1) => (200, json!([allowed()])),
+        _ => (400, json!({})),
+    })
+    .await;
+    let client = scripted.client().start();
+    scripted.hold(true);
+    let checks = asked(&client, 64).await;
+    let arrives = async {
+        while scripted.calls().is_empty() {
+            yield_now().await;
+        }
+    };
+    timeout(LONG, arrives).await.unwrap();
+    drop(checks);
+    scripted.hold(false);
+    for _ in 0..20 {
+        assert_eq!(client.check(&user()).await.source, Source::Server);
+    }
+    let checks: Vec<usize> =
+        scripted.calls().iter().map(|call| call.as_array().unwrap().len()).collect();
+    assert_eq!(checks, [&[64][..], &[1; 20]].concat());
+}
+
+#[tokio::test]
+async fn the_right_token_opens_both_doors() {
+    let running = Running::with_token();
+    // As it is in a file.
+    let client = running.client().token("sesame\n").unwrap().start();
+    assert_eq!(client.check(&user()).await.source, Source::Server);
+    let grpc = running.grpc_client().token("sesame").unwrap().start_grpc();
+    assert_eq!(grpc.check(&anna()).await.source, Source::Server);
+}
+
+/// Asks with the wrong token at both doors, and tells the reasons of the fallback.
+async fn shut_out(running: &Running) -> [String; 2] {
+    let client = running.client().token("simsalabim").expect("a token").start();
+    let grpc = running.grpc_client().token("simsalabim").expect("a token").start_grpc();
+    let mut whys = [String::new(), String::new()];
+    for _ in 0..3 {
+        let verdicts = [client.check(&user()).await, grpc.check(&anna()).await];
+        whys = verdicts.map(|verdict| verdict.why_fallback.expect("it may not ask"));
+    }
+    assert!(matches!(client.release("a").await, Err(ServerError::Unwilling { status: 401, .. })));
+    whys
+}
+
+/// Everything is allowed then, unless said otherwise: that must not go unnoticed, nor fill the log.
+#[test]
+fn a_wrong_token_is_a_warning_once_a_minute() {
+    let running = Running::with_token();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let lines = Lines::default();
+    let whys = tracing::subscriber::with_default(lines.clone(), || {
+        // Who first tells of something, on whatever thread, decides whether anybody listens to it.
+        runtime.block_on(shut_out(&running));
+        tracing::callsite::rebuild_interest_cache();
+        lines.0.lock().unwrap().clear();
+        runtime.block_on(shut_out(&running))
+    });
+    assert!(whys[0].starts_with("the server answered 401: "), "{whys:?}");
+    assert!(whys[1].starts_with("the server answered 16: "), "{whys:?}");
+    let lines = lines.0.lock().unwrap();
+    let warnings = lines.iter().filter(|line| line.starts_with("WARN the server does not let us"));
+    assert_eq!(warnings.count(), 2, "{lines:?}");
+}
