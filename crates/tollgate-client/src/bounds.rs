@@ -57,6 +57,9 @@ pub const CHECK_ATTRIBUTES_MAX: usize = 128;
 /// Bytes of the values of one check, as the server bounds them.
 pub const CHECK_BYTES_MAX: usize = 64 << 10;
 
+/// How long a reservation can be settled at most, as the server bounds it.
+pub const RESERVATION_MAX: Duration = Duration::from_secs(3_600);
+
 /// Descriptors of one call over gRPC, as the server bounds them.
 pub const DESCRIPTORS_MAX: usize = 128;
 

@@ -84,8 +84,8 @@ impl Client {
         self.decide(check, |reply| Job::Check { body, reply }).await
     }
 
-    /// A check that charges a guess, to be [settled](Self::settle) within `ttl`. The verdict of a fallback
-    /// has no reservation, and nothing to settle.
+    /// A check that charges a guess, to be [settled](Self::settle) within `ttl`, which is an hour at most. The
+    /// verdict of a fallback has no reservation, and nothing to settle.
     pub async fn reserve(&self, check: &Check, ttl: Duration) -> Verdict {
         let body = check.to_reserve_json(ttl);
         self.decide(check, |reply| Job::Call { path: "/v1/reserve", body, reply }).await

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use crate::bounds::{CHECK_ATTRIBUTES_MAX, CHECK_BYTES_MAX};
+use crate::bounds::{CHECK_ATTRIBUTES_MAX, CHECK_BYTES_MAX, RESERVATION_MAX};
 
 /// What a server is asked about.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,7 +46,8 @@ impl Check {
     }
 
     pub(super) fn to_reserve_json(&self, ttl: Duration) -> String {
-        let ttl_ms = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
+        // What the server would not take is not left to the fallback.
+        let ttl_ms = ttl.min(RESERVATION_MAX).as_millis().max(1) as u64;
         json!({"attributes": self.attributes(), "cost": self.cost, "ttl_ms": ttl_ms}).to_string()
     }
 

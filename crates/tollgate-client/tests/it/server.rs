@@ -50,6 +50,16 @@ async fn what_was_reserved_is_settled_once() {
 }
 
 #[tokio::test]
+async fn a_reservation_lasts_as_long_as_the_server_lets_it() {
+    let running = Running::start();
+    let client = running.client().start();
+    for ttl in [Duration::ZERO, Duration::MAX] {
+        let reserved = client.reserve(&check("user", "a", 1), ttl).await;
+        assert!(reserved.reservation.is_some(), "{ttl:?}: {reserved:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_slot_is_held_renewed_and_released() {
     let running = Running::start();
     let client = running.client().start();
