@@ -8,6 +8,7 @@ use std::future::Future;
 use std::sync::Arc;
 
 use redis::aio::MultiplexedConnection;
+use redis::io::tcp::TcpSettings;
 use redis::{AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo};
 use redis::{IntoConnectionInfo, ProtocolVersion, PushInfo, PushKind, RedisConnectionInfo};
 use redis::{RedisError, Value};
@@ -29,7 +30,9 @@ impl Address {
         })?;
         let greeting = info.redis_settings().clone();
         let greeting = greeting.set_protocol(ProtocolVersion::RESP3).set_skip_set_lib_name();
-        Ok(Self(Arc::new(info.set_redis_settings(greeting))))
+        // A pipeline is one write. The library would let it wait until the one before is confirmed.
+        let tcp = TcpSettings::default().set_nodelay(true);
+        Ok(Self(Arc::new(info.set_redis_settings(greeting).set_tcp_settings(tcp))))
     }
 
     /// Another server with the same users, and TLS if this one has it.
@@ -253,6 +256,15 @@ mod tests {
         {
             let error = Address::parse(url).unwrap_err();
             assert!(!error.contains("secret"), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_is_sent_does_not_wait_for_what_was_sent_before() {
+        let address = Address::parse("redis://10.0.0.1").unwrap();
+        let siblings = [address.sibling("10.0.0.2", 7000), address.plain(false)];
+        for address in siblings.iter().chain([&address]) {
+            assert!(address.0.tcp_settings().nodelay(), "{address}");
         }
     }
 
