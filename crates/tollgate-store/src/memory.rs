@@ -7,7 +7,7 @@
 use std::{fmt, io};
 
 use smallvec::SmallVec;
-use tollgate_core::{ChargeId, Cost, Decision, Key, Limit, Log, Logged, Step, Timestamp};
+use tollgate_core::{ChargeId, Cost, Counter, Decision, Key, Limit, Log, Logged, Step, Timestamp};
 
 use crate::account::{self, Account, NoRoom};
 use crate::bounds::{
@@ -19,7 +19,7 @@ use crate::enrolled::{Enrolled, Register, TooManyLimits};
 use crate::fingerprint::{Fingerprint, Secret};
 use crate::logs::{LogNumber, Logs};
 use crate::sync::{AtomicU64, AtomicUsize, Ordering};
-use crate::table::{Crowded, Home, Record, Table};
+use crate::table::{Crowded, Home, Locked, Record, Table};
 use crate::upkeep::Upkeep;
 
 /// Holds states in memory and charges them.
@@ -164,9 +164,21 @@ impl MemoryStore {
 
     /// Takes all of `charges`, or none if one that is enforced is denied.
     pub fn take(&self, charges: &[Charge<'_>]) -> SmallVec<[Taken; INLINE]> {
-        match charges {
-            [charge] => std::iter::once(self.take_one(charge)).collect(),
-            _ => self.take_together(charges, self.clock.now()),
+        let mut answers = SmallVec::new();
+        self.take_all(charges, |taken| answers.push(taken));
+        answers
+    }
+
+    /// The same for whoever needs no list: what each limit says is told to `answer`, in their order.
+    pub fn take_all(&self, charges: &[Charge<'_>], mut answer: impl FnMut(Taken)) {
+        if let [charge] = charges {
+            return answer(self.take_one(charge));
+        }
+        let now = self.clock.now();
+        let keys = self.fetch(charges);
+        if !self.take_all_known(&keys, charges, now, &mut answer) {
+            let keys: SmallVec<[Fingerprint; INLINE]> = keys.iter().map(|(key, _)| *key).collect();
+            self.take_together(&keys, charges, now).into_iter().for_each(answer);
         }
     }
 
@@ -273,6 +285,40 @@ impl MemoryStore {
         Some(step)
     }
 
+    /// The same of several: all of them counters of known keys, and all allowed. In any other case
+    /// nothing is done, and false.
+    fn take_all_known(
+        &self,
+        keys: &[(Fingerprint, Home<'_>)],
+        charges: &[Charge<'_>],
+        now: Timestamp,
+        answer: &mut impl FnMut(Taken),
+    ) -> bool {
+        let mut slots: SmallVec<[Locked<'_>; INLINE]> = SmallVec::new();
+        let mut steps: SmallVec<[(Counter, Step); INLINE]> = SmallVec::new();
+        for ((key, home), charge) in keys.iter().zip(charges) {
+            let Limit::Counter(counter) = charge.limit.limit else { return false };
+            // Whoever waited here, with others locked, might wait for somebody who waits for those.
+            let Some(slot) = self.table.try_lock_known(*key, *home) else { return false };
+            let Record { limit, word } = slot.record();
+            let step = counter.step(word, now, charge.cost);
+            if limit != charge.limit.number || !step.is_allowed {
+                return false;
+            }
+            slots.push(slot);
+            steps.push((counter, step));
+        }
+        for (slot, (_, step)) in slots.iter_mut().zip(&steps) {
+            slot.write(Record { word: step.word, ..slot.record() });
+        }
+        drop(slots);
+        for (((key, _), charge), (counter, step)) in keys.iter().zip(charges).zip(steps) {
+            let (key, number, cost) = (*key, charge.limit.number, charge.cost);
+            answer(Taken::Counted(Counted { key, number, counter, step, now, cost }));
+        }
+        true
+    }
+
     #[inline(never)]
     fn take_otherwise(&self, key: Fingerprint, charge: &Charge<'_>, now: Timestamp) -> Taken {
         let known = self.table.find(key);
@@ -377,9 +423,13 @@ impl MemoryStore {
         }
     }
 
-    fn take_together(&self, charges: &[Charge<'_>], now: Timestamp) -> SmallVec<[Taken; INLINE]> {
-        let keys: SmallVec<[Fingerprint; INLINE]> =
-            self.fetch(charges).iter().map(|(key, _)| *key).collect();
+    #[inline(never)]
+    fn take_together(
+        &self,
+        keys: &[Fingerprint],
+        charges: &[Charge<'_>],
+        now: Timestamp,
+    ) -> SmallVec<[Taken; INLINE]> {
         // A request that a known key denies must not push anybody out for its unknown ones.
         let mut makes_room = keys.iter().all(|key| self.table.find(*key).is_none());
         let (mut may_forget, mut forgotten) = (true, 0);
@@ -394,17 +444,17 @@ impl MemoryStore {
                         // a key named twice says the second time only a state can tell.
                         let is_twice = keys.iter().filter(|other| *other == key).nth(1).is_some();
                         let makes_room = makes_room || charge.count_denied || is_twice;
-                        self.place(*key, charge, now, &keys, makes_room)
+                        self.place(*key, charge, now, keys, makes_room)
                     }
                 })
                 .collect();
-            if let Some(mut accounts) = self.lock_all(&keys, &places) {
-                match self.take_from_all(&mut accounts, &keys, &places, charges, now, may_forget) {
+            if let Some(mut accounts) = self.lock_all(keys, &places) {
+                match self.take_from_all(&mut accounts, keys, &places, charges, now, may_forget) {
                     Ok(answers) => return answers,
                     Err(Lacks::Slots) => makes_room = true,
                     Err(Lacks::Room) => {
                         drop(accounts);
-                        may_forget = self.forget_another_log(&mut forgotten, now, &keys);
+                        may_forget = self.forget_another_log(&mut forgotten, now, keys);
                     }
                 }
             }

@@ -141,9 +141,24 @@ impl Table {
     /// The slot of `key`, locked, if it is known and nobody moved it meanwhile.
     #[inline(always)]
     pub(crate) fn lock_known<'t>(&'t self, key: Fingerprint, home: Home<'t>) -> Option<Locked<'t>> {
+        Locked::new(self.known_slot(key, home)?).of(key)
+    }
+
+    /// The same, unless somebody else has locked it.
+    #[inline(always)]
+    pub(crate) fn try_lock_known<'t>(
+        &'t self,
+        key: Fingerprint,
+        home: Home<'t>,
+    ) -> Option<Locked<'t>> {
+        Locked::try_new(self.known_slot(key, home)?)?.of(key)
+    }
+
+    #[inline(always)]
+    fn known_slot<'t>(&'t self, key: Fingerprint, home: Home<'t>) -> Option<&'t Slot> {
         match position(home.group, key) {
-            Some(found) => Locked::new(&home.group[found]).of(key),
-            None => self.lock_at(self.find_past_home(home.place, key)?, key),
+            Some(found) => Some(&home.group[found]),
+            None => Some(self.slot(self.find_past_home(home.place, key)?)),
         }
     }
 
@@ -557,6 +572,14 @@ impl<'t> Locked<'t> {
             Err(found) => Self::wait_for(slot, found),
         };
         Self { slot, record: Record::read(slot, unlocked) }
+    }
+
+    /// The same, unless somebody else has it.
+    #[inline(always)]
+    fn try_new(slot: &'t Slot) -> Option<Self> {
+        let unlocked = slot[HIGH].load(Ordering::Relaxed) & !LOCKED;
+        Self::try_lock(slot, unlocked).ok()?;
+        Some(Self { slot, record: Record::read(slot, unlocked) })
     }
 
     #[inline(always)]

@@ -378,12 +378,13 @@ fn settle(
         return ruled(Ruling::Allowed, charge.rule, &taken);
     }
     let asked: SmallVec<[Charge<'_>; INLINE]> = charges.iter().map(ask).collect();
-    let mut ruling = Ruling::Allowed;
-    for (charge, taken) in charges.iter().zip(store.take(&asked)) {
+    let (mut ruling, mut charged) = (Ruling::Allowed, charges.iter());
+    store.take_all(&asked, |taken| {
+        let charge = charged.next().expect("there is an answer for each");
         count(policy, charge, turn, &taken);
         entries.push(entry(charge, taken));
         ruling = ruled(ruling, charge.rule, &taken);
-    }
+    });
     ruling
 }
 
