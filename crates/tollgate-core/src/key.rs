@@ -138,11 +138,15 @@ impl Key<'_> {
 }
 
 fn encode(text: &mut String, bytes: &[u8]) {
+    const DIGITS: [char; 16] =
+        ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'A', 'B', 'C', 'D', 'E', 'F'];
+    text.reserve(bytes.len());
     for &byte in bytes {
         if byte.is_ascii_alphanumeric() || b"._~-".contains(&byte) {
             text.push(byte as char);
         } else {
-            write_to(text, format_args!("%{byte:02X}"));
+            let digit = |half: u8| DIGITS[usize::from(half)];
+            text.extend(['%', digit(byte >> 4), digit(byte & 15)]);
         }
     }
 }

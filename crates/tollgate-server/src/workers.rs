@@ -3,7 +3,8 @@
 //! Each has a runtime of its own, and a connection stays on the thread that it was given to: on
 //! two cores a work-stealing runtime was seen to spend nearly twice the time on a small request.
 //! New connections go to the thread that has the fewest, since a proxy may open only a handful and
-//! send everything over them.
+//! send everything over them. Those of the admin door have a thread of their own: what is told there
+//! takes a while to put together, and nobody's decision should wait for it.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -27,6 +28,8 @@ use crate::gateway::bounds::IDLE_LOOK;
 /// The threads, and how to reach them. When this is dropped no more connections come.
 pub(crate) struct Workers {
     workers: Vec<Worker>,
+    /// Serves the admin door.
+    admin: Worker,
     /// So many connections there may be, beside those of the admin door.
     connections_max: usize,
 }
@@ -67,22 +70,25 @@ impl Ending {
 }
 
 impl Workers {
-    /// Starts so many threads.
+    /// Starts so many threads, and that of the admin door.
     pub(crate) fn start(count: usize, gate: &Arc<Gate>) -> io::Result<(Self, Ending)> {
-        let (mut workers, mut threads) = (Vec::new(), Vec::new());
-        for number in 0..count {
+        let mut threads = Vec::new();
+        let mut start = |name: String| {
             let (arrivals, received) = mpsc::unbounded_channel();
             let gate = Arc::clone(gate);
             let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
-            let thread = thread::Builder::new().name(format!("tollgate-{number}"));
+            let thread = thread::Builder::new().name(name);
             threads.push(thread.spawn(move || runtime.block_on(work(received, &gate)))?);
-            workers.push(Worker { arrivals, connections: Arc::default() });
-        }
-        Ok((Self { workers, connections_max: connections_max() }, Ending(threads)))
+            io::Result::Ok(Worker { arrivals, connections: Arc::default() })
+        };
+        let admin = start("tollgate-admin".to_owned())?;
+        let workers = (0..count).map(|number| start(format!("tollgate-{number}")));
+        let workers = workers.collect::<io::Result<_>>()?;
+        Ok((Self { workers, admin, connections_max: connections_max() }, Ending(threads)))
     }
 
-    /// Hands a connection to the thread that has the fewest. If there are too many in all, it is
-    /// closed, and false.
+    /// Hands a connection to the thread of its door that has the fewest. If there are too many in
+    /// all, it is closed, and false.
     pub(crate) fn hand_over(
         &self,
         stream: TcpStream,
@@ -90,12 +96,16 @@ impl Workers {
         entrance: Arc<Entrance>,
     ) -> bool {
         let load = |worker: &Worker| worker.connections.load(Ordering::Relaxed);
-        let reserved = if entrance.door == Door::Admin { CONNECTIONS_FOR_ADMIN } else { 0 };
-        let workers = &self.workers;
-        if workers.iter().map(load).sum::<usize>() >= self.connections_max + reserved {
+        let (worker, reserved) = if entrance.door == Door::Admin {
+            (&self.admin, CONNECTIONS_FOR_ADMIN)
+        } else {
+            let fewest = self.workers.iter().min_by_key(|worker| load(worker));
+            (fewest.expect("there is a thread"), 0)
+        };
+        let all = self.workers.iter().chain([&self.admin]).map(load).sum::<usize>();
+        if all >= self.connections_max + reserved {
             return false;
         }
-        let worker = workers.iter().min_by_key(|worker| load(worker)).expect("there is a thread");
         worker.connections.fetch_add(1, Ordering::Relaxed);
         let place = Place(Arc::clone(&worker.connections));
         worker.arrivals.send(Arrival { stream, peer, entrance, place }).is_ok()
