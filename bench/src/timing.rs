@@ -6,7 +6,7 @@
 use std::sync::Barrier;
 use std::time::Instant;
 
-use rustix::time::{ClockId, clock_gettime};
+use tollgate_bench::measure::on_core_nanos;
 
 use crate::contender::Contender;
 use crate::traffic::DRAWS;
@@ -104,15 +104,10 @@ impl Run {
         // The contender before us left the caches full of its own.
         contender.decide_all(&window[..window.len() / 8]);
         start.wait();
-        let (start, cpu) = (Instant::now(), cpu_nanos());
+        let (start, cpu) = (Instant::now(), on_core_nanos());
         let allowed = contender.decide_all(window);
-        let (end, cpu_nanos) = (Instant::now(), cpu_nanos() - cpu);
+        let (end, cpu_nanos) = (Instant::now(), on_core_nanos() - cpu);
         assert_eq!(allowed, window.len(), "the quota is too large for a denial");
         Self { start, end, cpu_nanos }
     }
-}
-
-fn cpu_nanos() -> f64 {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
 }

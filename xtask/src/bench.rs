@@ -5,11 +5,15 @@
 pub(crate) mod client;
 pub(crate) mod decide;
 pub(crate) mod gateway;
+pub(crate) mod observe;
 pub(crate) mod server;
 
 use std::path::{Path, PathBuf};
 
 use crate::{parts, shell};
+
+/// The benchmark's workspace, seen from the root.
+const MANIFEST: &str = "bench/Cargo.toml";
 
 /// Runs the side-by-side benchmark with the given arguments.
 pub(crate) fn against_peers(arguments: &[String]) -> Result<(), String> {
@@ -35,7 +39,6 @@ fn as_argument(path: &Path) -> Result<String, String> {
 
 /// Runs a program of the benchmark's workspace.
 fn run(program: &str, arguments: &[String]) -> Result<(), String> {
-    const MANIFEST: &str = "bench/Cargo.toml";
     if !shell::root().join(MANIFEST).is_file() {
         return Err(format!("there is no {MANIFEST}: run this in a full checkout"));
     }

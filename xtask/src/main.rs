@@ -24,6 +24,7 @@ usage: cargo xtask COMMAND
   bench server [-- ARG…]  measure the server beside others, over sockets, into docs/benchmarks.md
   bench redis [-- ARG…]   measure the Redis store beside redis-benchmark, into docs/benchmarks.md
   bench gateway [-- ARG…] measure the gateway beside other proxies, into docs/benchmarks.md
+  bench observe [-- ARG…] measure what counting costs, with and without it, into docs/benchmarks.md
   bench client [-- ARG…]  let clients storm a limit, and measure their layer, into docs/benchmarks.md
   bench decide [--check]  count instructions per decision into docs/instructions.md, or compare
   screenshots             take the pictures of the dashboard in docs/images anew
@@ -59,6 +60,7 @@ enum Request {
     BenchServer(Vec<String>),
     BenchRedis(Vec<String>),
     BenchGateway(Vec<String>),
+    BenchObserve(Vec<String>),
     BenchClient(Vec<String>),
     CountInstructions,
     CheckInstructions,
@@ -88,6 +90,7 @@ impl Request {
             ("bench", ["server", ..]) => Some(Self::BenchServer(without_separator(&rest[1..]))),
             ("bench", ["redis", ..]) => Some(Self::BenchRedis(without_separator(&rest[1..]))),
             ("bench", ["gateway", ..]) => Some(Self::BenchGateway(without_separator(&rest[1..]))),
+            ("bench", ["observe", ..]) => Some(Self::BenchObserve(without_separator(&rest[1..]))),
             ("bench", ["client", ..]) => Some(Self::BenchClient(without_separator(&rest[1..]))),
             ("bench", _) => Some(Self::BenchPeers(without_separator(rest))),
             ("screenshots", []) => Some(Self::Screenshots),
@@ -123,6 +126,7 @@ impl Request {
             Self::BenchServer(arguments) => bench::server::run(&arguments),
             Self::BenchRedis(arguments) => bench::redis_store(&arguments),
             Self::BenchGateway(arguments) => bench::gateway::run(&arguments),
+            Self::BenchObserve(arguments) => bench::observe::run(&arguments),
             Self::BenchClient(arguments) => bench::client::run(&arguments),
             Self::CountInstructions => bench::decide::record(),
             Self::CheckInstructions => bench::decide::check(),
@@ -183,6 +187,7 @@ mod tests {
         check("bench server -- --quick", &Some(Request::BenchServer(words("--quick"))));
         check("bench redis --quick", &Some(Request::BenchRedis(words("--quick"))));
         check("bench gateway --quick", &Some(Request::BenchGateway(words("--quick"))));
+        check("bench observe --quick", &Some(Request::BenchObserve(words("--quick"))));
         check("bench client -- --quick", &Some(Request::BenchClient(words("--quick"))));
         check("bench server --only resp", &Some(Request::BenchServer(words("--only resp"))));
     }

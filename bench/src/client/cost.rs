@@ -4,16 +4,14 @@
 //! without, in short turns, by the time that this thread is on a core, and the best turn of each counts: noise only ever adds.
 
 use std::convert::Infallible;
-use std::fs;
 use std::future::{Ready, ready};
 use std::hint::black_box;
-use std::process::Command;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use http::{HeaderMap, HeaderValue, Request, Response, Uri};
-use rustix::time::{ClockId, clock_gettime};
 use tokio::runtime::{Builder, Runtime};
+use tollgate_bench::measure::{instructions, on_core_nanos};
 use tollgate_client::{ClientLayer, Rules};
 use tower_layer::Layer;
 use tower_service::Service;
@@ -82,7 +80,10 @@ pub fn measure(kind: Kind, rounds: u32) -> Cost {
             *best = best.min((on_core_nanos() - start) / f64::from(REQUESTS));
         }
     }
-    let counted = [false, true].map(|with_layer| instructions(kind, with_layer));
+    let program = std::env::current_exe().expect("we are a program");
+    let counted = [false, true].map(|with_layer| {
+        instructions(&program, &["--send", kind.name(), &with_layer.to_string()], COUNTED)
+    });
     Cost { nanos: best[1] - best[0], instructions: counted[1] - counted[0] }
 }
 
@@ -90,33 +91,6 @@ pub fn measure(kind: Kind, rounds: u32) -> Cost {
 pub fn send_only(kind: &str, with_layer: bool, requests: u32) {
     let kind = Kind::ALL.into_iter().find(|known| known.name() == kind).expect("a kind of request");
     send(&runtime(), kind, with_layer, requests);
-}
-
-/// Instructions of one request: those of twice as many requests without those of as many, so that what starting costs is not
-/// in it.
-fn instructions(kind: Kind, with_layer: bool) -> f64 {
-    let [once, twice] = [COUNTED, 2 * COUNTED].map(|requests| total(kind, with_layer, requests));
-    (twice - once) / f64::from(COUNTED)
-}
-
-fn total(kind: Kind, with_layer: bool, requests: u32) -> f64 {
-    let program = std::env::current_exe().expect("we are a program");
-    let profile = program.with_file_name(format!("client.{}.{with_layer}.{requests}", kind.name()));
-    let out = format!("--callgrind-out-file={}", profile.display());
-    let mut valgrind = Command::new("valgrind");
-    valgrind.args(["--quiet", "--tool=callgrind", &out]).arg(program);
-    let words = ["--send", kind.name(), &with_layer.to_string(), &requests.to_string()];
-    let status = valgrind.args(words).status().expect("valgrind can be started");
-    assert!(status.success(), "callgrind ended with {status}");
-    let text = fs::read_to_string(&profile).expect("callgrind writes a profile");
-    let line = text.lines().rev().find_map(|line| line.strip_prefix("totals:"));
-    line.and_then(|total| total.trim().parse().ok()).expect("a profile has a total")
-}
-
-/// How long this thread was on a core.
-fn on_core_nanos() -> f64 {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
 }
 
 fn runtime() -> Runtime {

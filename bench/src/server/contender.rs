@@ -1,9 +1,10 @@
 //! Who is asked what.
 
 use tollgate_bench::question::Question;
+use tollgate_bench::serve::Protocol;
 
 use crate::floor::Floor;
-use crate::process::{Program, Protocol};
+use crate::process::Program;
 
 /// A row of a table.
 pub struct Contender {

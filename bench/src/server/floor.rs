@@ -15,8 +15,7 @@ use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-
-use crate::process::Protocol;
+use tollgate_bench::serve::Protocol;
 
 /// The hidden argument with which this program runs itself.
 pub const ARGUMENT: &str = "--serve-floor";

@@ -2,9 +2,9 @@
 
 use tollgate_bench::load::Link;
 use tollgate_bench::question::Script;
+use tollgate_bench::serve::{Protocol, Server};
 
 use crate::contender::Contender;
-use crate::process::{Protocol, Server};
 
 /// KiB that the server grew by, per connection.
 pub fn measure(

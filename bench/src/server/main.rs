@@ -15,11 +15,12 @@ mod timing;
 use std::path::PathBuf;
 
 use contender::{Contender, GRPC, HTTP, RESP};
-use process::{Program, Programs, Protocol, Server};
+use process::{Program, Programs};
 use timing::{Cost, Fleet};
 use tollgate_bench::load::Shape;
 use tollgate_bench::process::{raise_limits, version_of, waited_for_a_core};
 use tollgate_bench::report::{self, ABSENT, Bar, Reached, Table};
+use tollgate_bench::serve::Protocol;
 
 const INTRODUCTION: &str = "\
 ## The server
@@ -317,7 +318,7 @@ impl Options {
             ("grpc", Protocol::Grpc, GRPC),
         ] {
             for contender in self.wanted(&format!("idle {label}"), contenders) {
-                let server = Server::start(contender.program, &self.programs)?;
+                let server = process::start(contender.program, &self.programs)?;
                 let kibibytes = idle::measure(&server, contender, protocol, connections)
                     .map_err(|error| format!("{}: {error}", contender.name))?;
                 rows.push(vec![format!("{label}, {}", contender.name), format!("{kibibytes:.1}")]);

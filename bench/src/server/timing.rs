@@ -2,9 +2,10 @@
 
 use tollgate_bench::load::{Load, Shape, Taken};
 use tollgate_bench::question::Script;
+use tollgate_bench::serve::Server;
 
 use crate::contender::Contender;
-use crate::process::{Program, Programs, Server};
+use crate::process::{self, Program, Programs};
 
 /// What a question cost in a server's best round.
 #[derive(Clone, Copy)]
@@ -117,7 +118,7 @@ impl<'a> Fleet<'a> {
     fn start(&mut self, contenders: &[&Contender]) -> Result<(), String> {
         for contender in contenders {
             if !self.running.iter().any(|(program, _)| *program == contender.program) {
-                let server = Server::start(contender.program, self.programs)?;
+                let server = process::start(contender.program, self.programs)?;
                 self.running.push((contender.program, server));
             }
         }

@@ -109,6 +109,10 @@ pub const OTHER_TIERS: &str = "#other";
 /// Of how many requests one is looked at closely, on average, when many come.
 pub const SAMPLED_ONE_IN: u32 = 64;
 
+/// Built with `--cfg uncounted` a limiter counts nothing: `cargo xtask bench observe` has both beside each
+/// other.
+const COUNTS: bool = cfg!(not(uncounted));
+
 /// Counters of one thread, or few: one line of the processor's cache, so that no other thread's are in it.
 #[derive(Debug, Default)]
 #[repr(align(64))]
@@ -162,6 +166,9 @@ impl Counted {
 
     #[inline]
     fn request(&self, turn: Turn, layer: Layer, ruling: Ruling) {
+        if !COUNTS {
+            return;
+        }
         let lines = &self.requests[layer as usize];
         lines[turn.shard(lines.len())].add(ruling as usize, 1);
     }
@@ -188,14 +195,14 @@ pub(crate) struct Counting {
 impl Counting {
     #[inline]
     pub(crate) fn start(clock: &Clock, layer: Layer) -> Self {
-        let (turn, started) = Turn::next(clock);
+        let (turn, started) = if COUNTS { Turn::next(clock) } else { (Turn::default(), None) };
         Self { turn, started, layer }
     }
 
     /// Whether it is, or may be, looked at closely.
     #[inline]
     pub(crate) fn is_of_interest(self, ruling: Ruling) -> bool {
-        self.turn.weight() > 0 || ruling == Ruling::Denied
+        COUNTS && (self.turn.weight() > 0 || ruling == Ruling::Denied)
     }
 
     /// How closely it is looked at, if it is. Whoever knows when it was decided says so. Apart, since

@@ -13,7 +13,7 @@ use tollgate_policy::{Charge, Mode, Policy, Rule};
 use tollgate_store::Taken;
 
 use super::tenants::{TenantCount, Tenants};
-use super::{Counted, LimitCount, Line, Live, OTHER_TIERS, Turn, lines, sum};
+use super::{COUNTS, Counted, LimitCount, Line, Live, OTHER_TIERS, Turn, lines, sum};
 use crate::bounds::{METRICS_SERIES_MAX, USERS_SERIES_MAX};
 use crate::observe::Day;
 
@@ -56,6 +56,9 @@ impl Series {
     /// Counts what a limit said.
     #[inline(always)]
     pub(crate) fn count(&self, turn: Turn, mode: Mode, taken: &Taken) {
+        if !COUNTS {
+            return;
+        }
         let line = self.line(turn);
         match taken.counted() {
             None => line.add(Outcome::StoreFailed as usize, 1),

@@ -13,7 +13,7 @@ use tollgate_store::{Clock, Started};
 use super::SAMPLED_ONE_IN;
 
 /// What a thread knows when it begins a request.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Turn {
     thread: u32,
     /// How many requests this one is looked at for; zero if it is not.
