@@ -18,8 +18,9 @@ Examples:
 
 /// Check policies: every mistake at once, with its place and what would be right
 ///
-/// Files that a policy names are looked for beside it, and may be given as well. Ends with 1 if a policy has a mistake or
-/// cannot be read; warnings alone do not fail.
+/// Files that a policy names are looked for beside it: tenants, certificates, tokens, the folder of the
+/// audit log. One that a server could not use is a mistake. Tenants files may be given as well. Ends
+/// with 1 if a policy has a mistake or cannot be read; warnings alone do not fail.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
@@ -69,7 +70,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 /// Checks every file. Whoever gives a folder's files gives tenants files among them, and those were
 /// checked with the policies that name them.
 fn check(files: &[PathBuf]) -> Vec<Checked> {
-    let policies: Vec<_> = files.iter().map(|file| policy_file::read(file)).collect();
+    let policies: Vec<_> = files.iter().map(|file| policy_file::read_trying(file)).collect();
     let named = files.iter().zip(&policies).filter_map(|(file, policy)| {
         let tenants = policy.as_ref().ok()?.policy.settings().tenants.as_ref()?;
         Some((fs::canonicalize(file.with_file_name(&tenants.file)).ok()?, file.clone()))

@@ -13,6 +13,7 @@ mod settings;
 mod when;
 
 use std::collections::{HashMap, HashSet};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use crate::attribute::{AttributeId, Attributes};
@@ -91,6 +92,16 @@ pub(crate) struct Document {
     pub(crate) limits: Vec<LimitDraft>,
     /// Tiers that conditions speak of.
     pub(crate) tiers: Vec<Word>,
+    /// Every file that is named.
+    pub(crate) files: Vec<NamedFile>,
+}
+
+/// A file, where a policy names it.
+#[derive(Debug)]
+pub(crate) struct NamedFile {
+    /// Whose it is: `listen.http`.
+    pub(crate) owner: String,
+    pub(crate) name: Word,
 }
 
 /// The `tenants` section.
@@ -115,6 +126,9 @@ pub(crate) struct Decoder<'s, 't, 'm> {
     pub(crate) report: &'m mut Report,
     pub(crate) attributes: Attributes,
     tiers: Vec<Word>,
+    files: Vec<NamedFile>,
+    /// Where the gateway listens, to which it must not send anything itself.
+    gateway: Option<SocketAddr>,
     /// What is one path, also in the patterns that follow.
     paths: Paths,
     /// Values that conditions ask for, each once.
@@ -128,6 +142,8 @@ impl<'s, 't, 'm> Decoder<'s, 't, 'm> {
             report,
             attributes: Attributes::default(),
             tiers: Vec::new(),
+            files: Vec::new(),
+            gateway: None,
             paths: Paths::default(),
             words: HashSet::new(),
         }
@@ -141,6 +157,7 @@ impl<'s, 't, 'm> Decoder<'s, 't, 'm> {
         document.deny = self.condition_list(&fields, "deny");
         document.limits = self.limits(&fields);
         document.tiers = std::mem::take(&mut self.tiers);
+        document.files = std::mem::take(&mut self.files);
         document
     }
 

@@ -6,6 +6,8 @@
 mod clients;
 mod sender;
 
+use std::collections::BTreeSet;
+
 use tollgate_core::{Cost, Limit, Quota, Value};
 
 use crate::address::CountedText;
@@ -13,7 +15,7 @@ use crate::attribute::{AttributeId, Attributes, Facts, is_secret};
 use crate::bounds::{POLICY_BYTES_MAX, TENANTS_BYTES_MAX};
 use crate::compile::{Changed, Compiled, Compiler};
 use crate::condition::HIDDEN;
-use crate::decode::{Decoder, Document, TenantsDraft};
+use crate::decode::{Decoder, Document, NamedFile, TenantsDraft};
 use crate::index::{self, Found};
 use crate::layer::Layer;
 use crate::lint::Lint;
@@ -65,13 +67,25 @@ impl Policy {
         text: &str,
         read: &mut dyn FnMut(&str) -> Result<String, String>,
     ) -> Result<Self, Mistakes> {
+        Self::parse_trying(name, text, read, &mut |_| Vec::new())
+    }
+
+    /// The same, and tries the other files that the policy names, such as certificates. `unusable`
+    /// tells those that cannot be used, by the paths written in the settings, each with the end of a
+    /// sentence that says why.
+    pub fn parse_trying(
+        name: &str,
+        text: &str,
+        read: &mut dyn FnMut(&str) -> Result<String, String>,
+        unusable: &mut dyn FnMut(&Settings) -> Vec<(String, String)>,
+    ) -> Result<Self, Mistakes> {
         let mut report = Report::default();
         let source = if tenants::may_be_file(text) {
             Source::secret(name, text)
         } else {
             Source::new(name, text)
         };
-        let parts = parse_parts(&source, read, &mut report);
+        let parts = parse_parts(&source, read, unusable, &mut report);
         let warnings = report.finish()?;
         let Parts { document, attributes, compiled, tenants } =
             parts.expect("a policy without mistakes has all its parts");
@@ -542,6 +556,7 @@ struct Parts {
 fn parse_parts(
     source: &Source<'_>,
     read: &mut dyn FnMut(&str) -> Result<String, String>,
+    unusable: &mut dyn FnMut(&Settings) -> Vec<(String, String)>,
     report: &mut Report,
 ) -> Option<Parts> {
     if source.text.len() > POLICY_BYTES_MAX {
@@ -561,6 +576,13 @@ fn parse_parts(
     let mut decoder = Decoder::new(source, report);
     let mut document = decoder.document(&root);
     let mut attributes = decoder.attributes;
+    let unusable: BTreeSet<_> = unusable(&document.settings).into_iter().collect();
+    for NamedFile { owner, name } in &document.files {
+        for (_, why) in unusable.iter().filter(|(file, _)| *file == name.text) {
+            let sentence = format!("{owner}: {} {why}", quoted(&name.text));
+            report.mistake(source, name.span, sentence);
+        }
+    }
     let Some(draft) = document.tenants.take() else {
         if document.has_tenants {
             // Without knowing the tiers, more would be called a mistake than is one.

@@ -56,6 +56,13 @@ impl Default for Settings {
     }
 }
 
+impl Settings {
+    /// Where the gateway is opened, if it is: it needs something to stand in front of.
+    pub fn gateway_listener(&self) -> Option<Listener> {
+        self.listen.gateway_if_wanted().filter(|_| !self.upstream.is_empty())
+    }
+}
+
 /// The addresses of the doors.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -73,6 +80,14 @@ pub struct Listen {
     pub gateway: Option<Listener>,
     /// The Redis protocol.
     pub resp: Option<Listener>,
+}
+
+impl Listen {
+    /// Where a gateway is opened in front of an upstream. Without a `listen` section that is on loopback.
+    pub(crate) fn gateway_if_wanted(&self) -> Option<Listener> {
+        let unasked = || Listener::at(SocketAddr::from(([127, 0, 0, 1], 8000)));
+        self.gateway.clone().or_else(|| (!self.is_written).then(unasked))
+    }
 }
 
 /// One door.

@@ -1,7 +1,7 @@
 //! Where the gateway sends what it lets through.
 
 use std::fmt;
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::bounds::HOST_BYTES_MAX;
 use crate::condition::{HostPattern, canonical_host};
@@ -125,6 +125,22 @@ impl Target {
     /// That of the URL, or else 80 or 443.
     pub fn port(&self) -> u16 {
         self.port
+    }
+
+    /// Whether it is whoever listens there, as far as its URL tells.
+    pub(crate) fn is_at(&self, listener: SocketAddr) -> bool {
+        let own = listener.ip().to_canonical();
+        let is_there = |ip: IpAddr| match own {
+            // Every address is one of ours here, and IPv4 comes in by all of IPv6 too.
+            _ if own.is_unspecified() => ip.is_loopback() && (own.is_ipv6() || ip.is_ipv4()),
+            _ => ip == own,
+        };
+        let loopback: [IpAddr; 2] = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
+        let is_ours = match self.host.parse::<IpAddr>() {
+            Ok(ip) => is_there(ip.to_canonical()),
+            Err(_) => &*self.host == "localhost" && loopback.into_iter().any(is_there),
+        };
+        is_ours && self.port == listener.port()
     }
 
     /// Reads a URL, or says what is wrong with it, to follow it in a sentence. No sentence repeats a

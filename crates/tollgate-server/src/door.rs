@@ -2,15 +2,14 @@
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use rustls::ServerConfig;
 use tollgate::{Listener, Settings};
 
-use crate::bounds::SECRET_FILE_BYTES_MAX;
-use crate::policy_file::{beside, text_of};
+use crate::files::{Named, Unusable};
 use crate::tls;
 use crate::token::Token;
 
@@ -70,7 +69,7 @@ impl fmt::Display for Door {
 /// has, on loopback. A gateway needs something to stand in front of.
 pub(crate) fn opened_by(settings: &Settings) -> Vec<(Door, Listener)> {
     let listen = &settings.listen;
-    let has_upstream = !settings.upstream.is_empty();
+    let gateway = settings.gateway_listener();
     if !listen.is_written {
         let loopback = |port| Listener::at(SocketAddr::from(([127, 0, 0, 1], port)));
         let mut opened = vec![
@@ -78,10 +77,9 @@ pub(crate) fn opened_by(settings: &Settings) -> Vec<(Door, Listener)> {
             (Door::Grpc, loopback(8081)),
             (Door::Admin, loopback(8082)),
         ];
-        opened.extend(has_upstream.then(|| (Door::Gateway, loopback(8000))));
+        opened.extend(gateway.map(|listener| (Door::Gateway, listener)));
         return opened;
     }
-    let gateway = listen.gateway.clone().filter(|_| has_upstream);
     let written = [
         (Door::Gateway, &gateway),
         (Door::Http, &listen.http),
@@ -102,7 +100,7 @@ pub(crate) struct Entrance {
 /// Where the parts of a lock are.
 struct Files {
     tls: Option<tls::Files>,
-    token: Option<PathBuf>,
+    token: Option<Named>,
 }
 
 /// What a door asks of whoever comes.
@@ -112,15 +110,19 @@ pub(crate) struct Lock {
 }
 
 impl Entrance {
-    /// Reads what the door's lock needs; files are looked for beside `policy`. Every error is a
-    /// sentence.
-    pub(crate) fn new(door: Door, listener: &Listener, policy: &Path) -> Result<Self, String> {
+    /// Reads what the door's lock needs; files are looked for beside `policy`.
+    pub(crate) fn new(
+        door: Door,
+        listener: &Listener,
+        policy: &Path,
+    ) -> Result<Self, Vec<Unusable>> {
+        let named = |file: &String| Named::by(policy, file);
         let tls = listener.tls.as_ref().map(|tls| tls::Files {
-            cert: beside(policy, &tls.cert),
-            key: beside(policy, &tls.key),
-            client_ca: tls.client_ca.as_ref().map(|file| beside(policy, file)),
+            cert: named(&tls.cert),
+            key: named(&tls.key),
+            client_ca: tls.client_ca.as_ref().map(named),
         });
-        let token = listener.token_file.as_ref().map(|file| beside(policy, file));
+        let token = listener.token_file.as_ref().map(named);
         let files = Files { tls, token };
         let lock = ArcSwap::from_pointee(files.read(door)?);
         Ok(Self { door, files, lock })
@@ -137,12 +139,13 @@ impl Entrance {
     }
 
     /// The files of the lock.
-    pub(crate) fn files(&self) -> impl Iterator<Item = &PathBuf> {
-        self.files.tls.iter().flat_map(tls::Files::paths).chain(&self.files.token)
+    pub(crate) fn files(&self) -> impl Iterator<Item = &Path> {
+        let token = self.files.token.iter().map(Named::path);
+        self.files.tls.iter().flat_map(tls::Files::paths).chain(token)
     }
 
     /// Reads the files again. What is read is for [`Entrance::change_lock`].
-    pub(crate) fn read_again(&self) -> Result<Lock, String> {
+    pub(crate) fn read_again(&self) -> Result<Lock, Vec<Unusable>> {
         self.files.read(self.door)
     }
 
@@ -152,15 +155,16 @@ impl Entrance {
 }
 
 impl Files {
-    fn read(&self, door: Door) -> Result<Lock, String> {
-        let tls = self.tls.as_ref().map(|files| files.load(door.protocols())).transpose()?;
-        let token = self.token.as_ref().map(|file| read_token(file)).transpose()?;
-        Ok(Lock { tls, token: token.map(Arc::new) })
+    fn read(&self, door: Door) -> Result<Lock, Vec<Unusable>> {
+        let tls = self.tls.as_ref().map(|files| files.load(door.protocols())).transpose();
+        let token = self.token.as_ref().map(read_token).transpose();
+        match (tls, token) {
+            (Ok(tls), Ok(token)) => Ok(Lock { tls, token: token.map(Arc::new) }),
+            (tls, token) => Err(tls.err().into_iter().flatten().chain(token.err()).collect()),
+        }
     }
 }
 
-fn read_token(file: &Path) -> Result<Token, String> {
-    let text = text_of(file, SECRET_FILE_BYTES_MAX)
-        .map_err(|why| format!("{} cannot be read: {why}", file.display()))?;
-    Token::read(&text).ok_or_else(|| format!("{} holds no token", file.display()))
+fn read_token(file: &Named) -> Result<Token, Unusable> {
+    Token::read(&file.text()?).ok_or_else(|| file.unusable("holds no token"))
 }

@@ -22,6 +22,7 @@ mod bounds;
 mod connection;
 mod door;
 mod envoy_json;
+mod files;
 mod gate;
 mod gateway;
 mod grpc;

@@ -6,11 +6,12 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use tollgate::Policy;
 use tollgate::bounds::{POLICY_BYTES_MAX, TENANTS_BYTES_MAX};
 use tollgate::envoy::{DescriptorSettings, Descriptors};
+use tollgate::{Policy, Settings};
 
 use crate::bounds::{DESCRIPTOR_FILES_MAX, DESCRIPTORS_BYTES_MAX};
+use crate::files;
 use crate::watched::Look;
 
 /// A policy, and the descriptors of Envoy's rate limit service that it names.
@@ -54,8 +55,23 @@ pub fn read(path: &Path) -> Result<Loaded, NoPolicy> {
     read_noting(path, &mut Look::default())
 }
 
-/// The same, noting what everything that is read looks like, also what is not there.
+/// The same, and tries the other files that the policy names, such as certificates and tokens, as a
+/// server does when it starts: one that cannot be used is a mistake.
+pub fn read_trying(path: &Path) -> Result<Loaded, NoPolicy> {
+    let mut unusable = |settings: &Settings| files::that_cannot_be_used(settings, path);
+    read_with(path, &mut Look::default(), &mut unusable)
+}
+
+/// Reads it, noting what everything that is read looks like, also what is not there.
 pub(crate) fn read_noting(path: &Path, look: &mut Look) -> Result<Loaded, NoPolicy> {
+    read_with(path, look, &mut |_| Vec::new())
+}
+
+fn read_with(
+    path: &Path,
+    look: &mut Look,
+    unusable: &mut dyn FnMut(&Settings) -> Vec<(String, String)>,
+) -> Result<Loaded, NoPolicy> {
     look.note(path);
     let text = text_of(path, POLICY_BYTES_MAX).map_err(|why| unreadable(path, why))?;
     let mut read = |file: &str| {
@@ -64,7 +80,8 @@ pub(crate) fn read_noting(path: &Path, look: &mut Look) -> Result<Loaded, NoPoli
         text_of(&file, TENANTS_BYTES_MAX)
     };
     let name = path.display().to_string();
-    let policy = Policy::parse(&name, &text, &mut read).map_err(NoPolicy::Mistakes)?;
+    let policy = Policy::parse_trying(&name, &text, &mut read, unusable);
+    let policy = policy.map_err(NoPolicy::Mistakes)?;
     if let Some(file) = &policy.settings().gateway.ca {
         look.note(&beside(path, file));
     }

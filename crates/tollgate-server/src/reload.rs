@@ -12,6 +12,7 @@ use tollgate::{Policy, Settings};
 
 use crate::bounds::LOOK_EVERY;
 use crate::door::{Entrance, Lock};
+use crate::files::{self, Unusable};
 use crate::gate::Gate;
 use crate::policy_file::{self, Loaded};
 use crate::server::Source;
@@ -91,7 +92,7 @@ impl Reloader {
         self.gate.policy_status.note(&outcome, self.gate.limiter.now());
         match &outcome {
             Ok(()) => tracing::info!("policy loaded anew"),
-            Err(mistakes) => tracing::error!(%mistakes, "everything stays as it was"),
+            Err(mistakes) => tracing::error!("everything stays as it was: {mistakes}"),
         }
         outcome
     }
@@ -110,7 +111,7 @@ fn reload(
     at_start: &Settings,
     read: &mut Look,
 ) -> Outcome {
-    let locks: Vec<Result<Lock, String>> =
+    let locks: Vec<Result<Lock, Vec<Unusable>>> =
         entrances.iter().map(|entrance| entrance.read_again()).collect();
     let loaded = match source {
         Source::Quickstart => None,
@@ -118,7 +119,7 @@ fn reload(
     };
     let mut wrong: Vec<String> = Vec::new();
     wrong.extend(loaded.iter().filter_map(|it| it.as_ref().err()).map(ToString::to_string));
-    wrong.extend(locks.iter().filter_map(|it| it.as_ref().err().cloned()));
+    wrong.extend(locks.iter().filter_map(|it| it.as_ref().err()).map(|it| files::sentences(it)));
     let upstream_tls = match (source, &loaded) {
         (Source::File(path), Some(Ok(Loaded { policy, .. }))) => {
             let upstream_tls = tls::for_upstreams(policy.settings(), path);

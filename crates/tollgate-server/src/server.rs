@@ -20,6 +20,7 @@ use tollgate::{Clock, Limiter, Listener, MemoryStore, Policy, Store, StoreSettin
 
 use crate::bounds::{ACCEPT_PAUSE, BACKLOG_MAX, UNREADY_BEFORE_DRAIN};
 use crate::door::{self, Door, Entrance};
+use crate::files;
 use crate::gate::Gate;
 use crate::history;
 use crate::otlp;
@@ -275,7 +276,8 @@ fn quickstart(upstream: SocketAddr) -> Loaded {
 }
 
 fn open_door(door: Door, listener: &Listener, path: &Path) -> Result<Open, StartError> {
-    let entrance = Entrance::new(door, listener, path).map_err(StartError)?;
+    let entrance = Entrance::new(door, listener, path)
+        .map_err(|unusable| StartError(files::sentences(&unusable)))?;
     let cannot = |error| {
         let address = listener.address;
         StartError(format!(

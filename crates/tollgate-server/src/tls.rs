@@ -1,6 +1,6 @@
 //! TLS from PEM files.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use rustls::crypto::ring;
@@ -10,50 +10,50 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tollgate::{Route, Scheme, Settings};
 
-use crate::bounds::SECRET_FILE_BYTES_MAX;
-use crate::policy_file::{beside, text_of};
+use crate::files::{Named, Unusable};
 
 /// The files of one listener.
 #[derive(Clone, Debug)]
 pub(crate) struct Files {
-    pub(crate) cert: PathBuf,
-    pub(crate) key: PathBuf,
-    pub(crate) client_ca: Option<PathBuf>,
+    pub(crate) cert: Named,
+    pub(crate) key: Named,
+    pub(crate) client_ca: Option<Named>,
 }
 
 impl Files {
-    /// What a listener needs to speak TLS; the protocols are those it offers inside. An error is a
-    /// sentence that names the file.
-    pub(crate) fn load(&self, protocols: &[&[u8]]) -> Result<Arc<ServerConfig>, String> {
-        let chain = certificates(&self.cert)?;
-        let key = PrivateKeyDer::from_pem_slice(&pem(&self.key)?)
-            .map_err(|error| format!("{} holds no private key: {error}", self.key.display()))?;
+    /// What a listener needs to speak TLS; the protocols are those it offers inside.
+    pub(crate) fn load(&self, protocols: &[&[u8]]) -> Result<Arc<ServerConfig>, Vec<Unusable>> {
+        let roots = self.client_ca.as_ref().map(vouching).transpose();
+        let (chain, key, roots) = match (certificates(&self.cert), private_key(&self.key), roots) {
+            (Ok(chain), Ok(key), Ok(roots)) => (chain, key, roots),
+            (chain, key, roots) => {
+                let wrong = [chain.err(), key.err(), roots.err()];
+                return Err(wrong.into_iter().flatten().collect());
+            }
+        };
         let provider = Arc::new(ring::default_provider());
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
             .expect("ring knows the default versions");
-        let builder = match &self.client_ca {
+        let builder = match self.client_ca.as_ref().zip(roots) {
             None => builder.with_no_client_auth(),
-            Some(file) => {
-                let mut roots = RootCertStore::empty();
-                for certificate in certificates(file)? {
-                    roots.add(certificate).map_err(|error| told(file, &error))?;
-                }
+            Some((file, roots)) => {
                 let verifier =
                     WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
-                let verifier = verifier.build().map_err(|error| told(file, &error))?;
+                let verifier = verifier.build().map_err(|error| vec![told(file, &error)])?;
                 builder.with_client_cert_verifier(verifier)
             }
         };
         let mut config = builder.with_single_cert(chain, key).map_err(|error| {
-            format!("{} and {} do not fit: {error}", self.cert.display(), self.key.display())
+            let cert = self.cert.path().display();
+            vec![self.key.unusable(format!("does not fit {cert}: {error}"))]
         })?;
         config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
         Ok(Arc::new(config))
     }
 
-    pub(crate) fn paths(&self) -> impl Iterator<Item = &PathBuf> {
-        [&self.cert, &self.key].into_iter().chain(&self.client_ca)
+    pub(crate) fn paths(&self) -> impl Iterator<Item = &Path> {
+        [&self.cert, &self.key].into_iter().chain(&self.client_ca).map(Named::path)
     }
 }
 
@@ -66,15 +66,9 @@ pub(crate) fn for_upstreams(
     if !targets.any(|target| target.scheme() == Scheme::Https) {
         return Ok(None);
     }
-    let ca = settings.gateway.ca.as_ref().map(|file| beside(policy, file));
+    let ca = settings.gateway.ca.as_ref().map(|file| Named::by(policy, file));
     let roots = match &ca {
-        Some(file) => {
-            let mut roots = RootCertStore::empty();
-            for certificate in certificates(file)? {
-                roots.add(certificate).map_err(|error| told(file, &error))?;
-            }
-            roots
-        }
+        Some(file) => vouching(file).map_err(|wrong| wrong.to_string())?,
         None => trusted_by_the_system().ok_or(
             "the system trusts nobody to vouch for servers behind https; install its CA \
              certificates, or name a file as `ca` under `gateway`",
@@ -105,21 +99,31 @@ fn client(roots: RootCertStore, protocols: &[&[u8]]) -> Arc<ClientConfig> {
     Arc::new(config)
 }
 
-fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem(file)?).collect();
+/// Those who sign certificates, by the file that holds theirs.
+pub(crate) fn vouching(file: &Named) -> Result<RootCertStore, Unusable> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(file)? {
+        roots.add(certificate).map_err(|error| told(file, &error))?;
+    }
+    Ok(roots)
+}
+
+fn certificates(file: &Named) -> Result<Vec<CertificateDer<'static>>, Unusable> {
+    let text = file.text()?;
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text.as_bytes()).collect();
     let chain = chain.map_err(|error| told(file, &error))?;
     if chain.is_empty() {
-        return Err(format!("{} holds no certificate in PEM form", file.display()));
+        return Err(file.unusable("holds no certificate in PEM form"));
     }
     Ok(chain)
 }
 
-fn pem(file: &Path) -> Result<Vec<u8>, String> {
-    text_of(file, SECRET_FILE_BYTES_MAX)
-        .map(String::into_bytes)
-        .map_err(|why| format!("{} cannot be read: {why}", file.display()))
+fn private_key(file: &Named) -> Result<PrivateKeyDer<'static>, Unusable> {
+    let text = file.text()?;
+    PrivateKeyDer::from_pem_slice(text.as_bytes())
+        .map_err(|error| file.unusable(format!("holds no private key: {error}")))
 }
 
-fn told(file: &Path, error: &dyn std::fmt::Display) -> String {
-    format!("{} cannot be used: {error}", file.display())
+fn told(file: &Named, error: &dyn std::fmt::Display) -> Unusable {
+    file.unusable(format!("cannot be used: {error}"))
 }

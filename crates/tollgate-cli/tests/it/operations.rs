@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
-use crate::Folder;
 use crate::support::eventually;
 use crate::support::http::{self, Connection};
 use crate::support::server::Server;
+use crate::{Folder, command};
 
 const DOORS: &str = "listen: { http: 127.0.0.1:0, admin: 127.0.0.1:0 }\n";
 
@@ -148,6 +148,31 @@ fn a_bad_policy_leaves_the_old_one_in_force_and_is_told() {
     replace(&folder, "policy.yaml", &policy("better", 5));
     eventually("the next good one is taken", || (in_force(&server) == ["better"]).then_some(()));
     assert!(server.get("admin", "/v1/policy").json()["error"].is_null());
+}
+
+#[test]
+fn why_a_policy_was_not_taken_can_be_read_in_a_log_of_text() {
+    let folder = Folder::new();
+    let path = folder.write("policy.yaml", policy("good", 5));
+    let server = Server::follow(command(&["serve", "--log-format", "text", "-c", &path]));
+    server.says("listening");
+    replace(&folder, "policy.yaml", "limits: [{ name: bad, rate: 5/minuet }]\n");
+    server.says("1 | limits: [{ name: bad, rate: 5/minuet }]");
+    let log = server.log();
+    let line = log.iter().find(|line| line.contains("everything stays as it was")).unwrap();
+    let reason =
+        format!("everything stays as it was: {path}:1:29: limit \"bad\": rate \"5/minuet\"");
+    assert!(line.contains(&reason), "{line}");
+}
+
+#[test]
+fn a_policy_that_sends_requests_back_to_its_gateway_is_not_served() {
+    let folder = Folder::new();
+    let policy = "upstream: http://localhost:8000\nlimits: [{ name: a, rate: 5/hour }]\n";
+    let path = folder.write("policy.yaml", policy);
+    let mut server = Server::spawn(Path::new(&path));
+    assert_eq!(server.process.ended().code(), Some(1));
+    server.says("policy.yaml:1:11: upstream \"http://localhost:8000\" is the gateway itself");
 }
 
 #[test]

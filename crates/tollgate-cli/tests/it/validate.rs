@@ -3,6 +3,8 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::process::Command;
 
 use serde_json::{Value, json};
 
@@ -181,6 +183,129 @@ fn files_that_a_policy_names_are_looked_for_beside_it() {
          error 2)\n  |\n1 | tenants: {from: header:x-api-key, file: keys.yaml, unknown: refuse}\n  \
          |                                         ^^^^^^^^^\n",
     );
+}
+
+/// A policy that names every kind of file, beside a mistake of another kind.
+const NAMING: &str = "\
+listen:
+  http: { address: 127.0.0.1:8080, token_file: http.token }
+  grpc: { address: 127.0.0.1:8081, tls: { cert: a.pem, key: a.key, client_ca: clients.pem } }
+  admin: { address: 127.0.0.1:8082, token_file: admin.token }
+  gateway: { address: 127.0.0.1:8000, tls: { cert: a.pem, key: a.key } }
+upstream: https://127.0.0.1:3000
+gateway: { ca: servers.pem }
+observe: { audit: log/audit.jsonl }
+limits: [{ name: api, rate: 5/minute }]
+";
+
+/// The places and sentences that are told of it, without the lines of the policy.
+fn told_of(folder: &Folder) -> Vec<String> {
+    let run = folder.tollgate(&["validate", "policy.yaml"]);
+    let is_told = |line: &&str| line.starts_with("policy.yaml:");
+    run.stdout.lines().filter(is_told).map(str::to_owned).collect()
+}
+
+#[test]
+fn every_file_that_a_server_could_not_use_is_a_mistake_where_it_is_named() {
+    let folder = Folder::with(&[("policy.yaml", NAMING)]);
+    let missing = "cannot be read: No such file or directory (os error 2)";
+    assert_eq!(
+        told_of(&folder),
+        [
+            format!("policy.yaml:2:48: listen.http: \"http.token\" {missing}"),
+            format!("policy.yaml:3:49: listen.grpc.tls: \"a.pem\" {missing}"),
+            format!("policy.yaml:3:61: listen.grpc.tls: \"a.key\" {missing}"),
+            format!("policy.yaml:3:79: listen.grpc.tls: \"clients.pem\" {missing}"),
+            format!("policy.yaml:4:49: listen.admin: \"admin.token\" {missing}"),
+            format!("policy.yaml:5:52: listen.gateway.tls: \"a.pem\" {missing}"),
+            format!("policy.yaml:5:64: listen.gateway.tls: \"a.key\" {missing}"),
+            format!("policy.yaml:7:16: gateway: \"servers.pem\" {missing}"),
+            "policy.yaml:8:19: observe: \"log/audit.jsonl\" cannot be written: there is no such \
+             folder"
+                .to_owned(),
+        ]
+    );
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let other = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    folder.write("http.token", " \n");
+    folder.write("a.pem", made.cert.pem());
+    folder.write("a.key", other.signing_key.serialize_pem());
+    folder.write("clients.pem", "not a certificate\n");
+    folder.write("admin.token", b"\xff");
+    folder.write("servers.pem", made.cert.pem().replace('M', "?"));
+    fs::create_dir_all(folder.path("log/audit.jsonl")).unwrap();
+    let told = told_of(&folder);
+    let expected = [
+        "2:48: listen.http: \"http.token\" holds no token",
+        "3:79: listen.grpc.tls: \"clients.pem\" holds no certificate in PEM form",
+        "4:49: listen.admin: \"admin.token\" cannot be read: it is not UTF-8 text, at byte 1",
+        "5:64: listen.gateway.tls: \"a.key\" does not fit a.pem: ",
+        "7:16: gateway: \"servers.pem\" cannot be used: ",
+        "8:19: observe: \"log/audit.jsonl\" cannot be written: Is a directory",
+    ];
+    for expected in expected {
+        let expected = format!("policy.yaml:{expected}");
+        assert!(told.iter().any(|told| told.starts_with(&expected)), "{expected}: {told:#?}");
+    }
+    folder.write("http.token", "s3cret\n");
+    folder.write("a.key", made.signing_key.serialize_pem());
+    folder.write("clients.pem", made.cert.pem());
+    folder.write("admin.token", "s3cret\n");
+    folder.write("servers.pem", made.cert.pem());
+    fs::remove_dir(folder.path("log/audit.jsonl")).unwrap();
+    let run = folder.tollgate(&["validate", "policy.yaml"]);
+    assert_eq!((run.code, run.stdout.as_str()), (Some(0), "policy.yaml: valid, 1 limit\n"));
+    assert!(!Path::new(&folder.path("log/audit.jsonl")).exists(), "who looks makes none");
+}
+
+#[test]
+fn files_are_tried_whatever_else_is_wrong_and_no_secret_is_shown() {
+    let policy = "\
+listen: { http: { address: 127.0.0.1:8080, token_file: token } }
+limits: [{ name: api, rate: 5/minuet }]
+";
+    let folder = Folder::with(&[("policy.yaml", policy)]);
+    let told = told_of(&folder);
+    assert!(told[0].starts_with("policy.yaml:1:56: listen.http: \"token\" cannot be"), "{told:?}");
+    assert!(told[1].starts_with("policy.yaml:2:29: limit \"api\": rate"), "{told:?}");
+    folder.write("token", b"s3cret\xff");
+    let run = folder.tollgate(&["validate", "--output", "json", "policy.yaml"]);
+    assert!(run.stdout.contains("not UTF-8") && !run.stdout.contains("s3cret"), "{}", run.stdout);
+}
+
+#[test]
+fn an_audit_log_that_is_a_pipe_is_not_waited_for() {
+    let folder = Folder::with(&[("policy.yaml", "observe: { audit: pipe }\nlimits: []\n")]);
+    let made = Command::new("mkfifo").arg(folder.path("pipe")).status().unwrap();
+    assert!(made.success());
+    let said = "policy.yaml:1:19: observe: \"pipe\" cannot be written: it is a pipe, not a file";
+    assert_eq!(told_of(&folder), [said]);
+}
+
+#[test]
+fn a_gateway_in_front_of_itself_is_a_mistake() {
+    let check = |listen: &str, upstream: &str, is_loop: bool| {
+        let policy = format!("{listen}\nupstream: \"{upstream}\"\nlimits: []\n");
+        let told = told_of(&Folder::with(&[("policy.yaml", &policy)]));
+        let is_told = told.iter().any(|told| told.contains("is the gateway itself"));
+        assert_eq!(is_told, is_loop, "{policy}{told:?}");
+    };
+    let at = |address: &str| format!("listen: {{ gateway: \"{address}\" }}");
+    check("", "http://127.0.0.1:8000", true);
+    check("", "http://localhost:8000", true);
+    check("", "http://127.0.0.1:3000", false);
+    check("listen: { http: 127.0.0.1:8080 }", "http://127.0.0.1:8000", false);
+    check(&at("127.0.0.1:9000"), "https://127.0.0.1:9000", true);
+    check(&at("127.0.0.1:9000"), "http://127.0.0.2:9000", false);
+    check(&at("127.0.0.1:9000"), "http://backend:9000", false);
+    check(&at("10.0.0.5:80"), "http://10.0.0.5", true);
+    check(&at("0.0.0.0:9000"), "http://127.0.0.2:9000", true);
+    check(&at("0.0.0.0:9000"), "http://[::1]:9000", false);
+    check(&at("0.0.0.0:9000"), "http://10.0.0.5:9000", false);
+    check(&at("[::]:9000"), "http://127.0.0.1:9000", true);
+    check(&at("[::]:9000"), "http://[::1]:9000", true);
+    check(&at("[::ffff:127.0.0.1]:9000"), "http://127.0.0.1:9000", true);
+    check(&at("127.0.0.1:0"), "http://127.0.0.1:8000", false);
 }
 
 #[test]

@@ -177,7 +177,18 @@ impl Decoder<'_, '_, '_> {
     fn target(&mut self, node: &Node, owner: &str, field: &str) -> Option<Target> {
         let text = self.text(node, owner, field)?;
         match Target::read(text) {
-            Ok(target) => Some(target),
+            Ok(target) => {
+                if let Some(own) = self.gateway.filter(|own| target.is_at(*own)) {
+                    let sentence = format!(
+                        "{field} {} is the gateway itself, which listens at {own} and would send \
+                         every request to itself; name the server behind it, or open it elsewhere, \
+                         as in listen: {{ gateway: 127.0.0.1:8001 }}",
+                        quoted(text)
+                    );
+                    self.mistake(node.span, owner, sentence);
+                }
+                Some(target)
+            }
             Err(wrong) => {
                 self.url_mistake(node, owner, field, text, wrong);
                 None

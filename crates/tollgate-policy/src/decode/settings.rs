@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use tollgate_core::{Cost, Micros};
 
 use super::limit::time_in_full;
-use super::{Decoder, Document, Fields, TenantsDraft, is_token};
+use super::{Decoder, Document, Fields, NamedFile, TenantsDraft, is_token};
 use crate::address::Cidr;
 use crate::bounds::{
     IPV6_PREFIX_RANGE, MEMORY_BYTES_MIN, NAME_BYTES_MAX, NODES_MAX, REDIS_SERVERS_MAX,
@@ -65,6 +65,7 @@ impl Decoder<'_, '_, '_> {
             self.paths = self.paths(node);
         }
         document.settings.paths = self.paths;
+        self.gateway = document.settings.listen.gateway_if_wanted().map(|it| it.address);
         if let Some(node) = fields.get("upstream") {
             document.settings.upstream = self.upstream(node);
         }
@@ -204,6 +205,8 @@ impl Decoder<'_, '_, '_> {
             self.mistake(node.span, owner, format!("{field} names no file"));
             return None;
         }
+        let name = Word { span: node.span, text: text.to_owned() };
+        self.files.push(NamedFile { owner: owner.to_owned(), name });
         Some(text.to_owned())
     }
 

@@ -3,7 +3,7 @@
 use tollgate_core::{Algorithm, Micros, Quota};
 use tollgate_policy::{
     Audit, Charging, ClientIp, EncodedSlash, ForwardedIn, Gateway, HeaderGeneration, Likeness,
-    Mode, Observe, OnStoreFailure, Otlp, Paths, RedisServers, RedisStore, ResponseHeaders,
+    Mode, Observe, OnStoreFailure, Otlp, Paths, Policy, RedisServers, RedisStore, ResponseHeaders,
     Settings, ShownKeys, Store, SyncMode, Unknown,
 };
 
@@ -240,4 +240,39 @@ fn what_is_observed_is_said_in_short_or_at_length() {
                  otlp: { endpoint: http://127.0.0.1:4318, interval: 10s, traces: 0% } }\nlimits: []";
     assert_eq!(policy(words).settings().observe, short, "as the defaults are documented");
     assert_eq!(settings("minimal").observe, Observe::default());
+}
+
+#[test]
+fn a_gateway_is_opened_where_listen_says_or_on_loopback_and_only_in_front_of_something() {
+    let check = |text: &str, expected: Option<&str>| {
+        let listener = policy(&format!("{text}\nlimits: []")).settings().gateway_listener();
+        let address = listener.map(|listener| listener.address.to_string());
+        assert_eq!(address.as_deref(), expected, "{text}");
+    };
+    check("", None);
+    check("upstream: http://127.0.0.1:3000", Some("127.0.0.1:8000"));
+    check("listen: {}\nupstream: http://127.0.0.1:3000", None);
+    check("listen: { gateway: 10.0.0.1:80 }", None);
+    check("listen: { gateway: 10.0.0.1:80 }\nupstream: http://127.0.0.1:3000", Some("10.0.0.1:80"));
+}
+
+#[test]
+fn a_file_that_cannot_be_used_is_a_mistake_wherever_it_is_named_and_once() {
+    let text = "\
+listen:
+  http: { address: 127.0.0.1:8080, token_file: token }
+  admin: { address: 127.0.0.1:8082, token_file: token }
+limits: []
+";
+    let unusable = ("token".to_owned(), "holds no token".to_owned());
+    let mut tried = |_: &Settings| vec![unusable.clone(), unusable.clone()];
+    let no_files = &mut |_: &str| Err(String::new());
+    let mistakes = Policy::parse_trying("p.yaml", text, no_files, &mut tried).unwrap_err();
+    let told: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
+    assert_eq!(told.len(), 2, "{told:?}");
+    assert!(
+        told[0].starts_with("p.yaml:2:48: listen.http: \"token\" holds no token\n"),
+        "{told:?}"
+    );
+    assert!(told[1].starts_with("p.yaml:3:49: listen.admin: \"token\" holds"), "{told:?}");
 }
