@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use serde_json::{Map, Value, json};
-use tollgate_core::Cost;
+use tollgate_core::{Cost, Micros};
 
 use crate::client::{Reply, Server};
 use crate::output::{self, Failure, Format, Palette, Tone};
@@ -69,7 +69,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 fn in_words(verdict: &Value) -> String {
     let palette = Palette::of_stdout();
     let is_allowed = verdict["allowed"] == true;
-    let wait = |of: &Value| of["retry_after_ms"].as_u64().map(|wait| format!("in {wait} ms"));
+    let wait = |of: &Value| {
+        let millis = of["retry_after_ms"].as_u64()?;
+        Some(format!("in {}", output::time(Micros::from_millis(millis))))
+    };
     let said = match (is_allowed, verdict["reason"].as_str(), wait(verdict)) {
         (true, ..) => "allowed".to_owned(),
         (false, Some(reason), _) => format!("refused: {}", output::visible(reason)),

@@ -1,20 +1,19 @@
 //! Asking a running server over HTTP.
 
-use std::io::{self, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
 
+use crate::bounds::{ANSWER_BYTES_MAX, ANSWER_MAX};
 use crate::output::{self, Failure};
-
-/// How long a server may take before we give up on it.
-const PATIENCE: Duration = Duration::from_secs(10);
-
-/// An answer longer than that is none of ours.
-const ANSWER_BYTES_MAX: u64 = 16 << 20;
 
 /// Where a server is, and what it wants to see.
 #[derive(Clone, Copy, Debug)]
@@ -38,13 +37,28 @@ pub(crate) struct AdminDoor {
 impl AdminDoor {
     /// The JSON that a request is answered with, if it is answered well.
     pub(crate) fn ask(&self, request: &str, body: &str) -> Result<Value, Failure> {
+        let body = self.asked(request, body)?;
+        Ok(serde_json::from_slice(&body).unwrap_or_default())
+    }
+
+    /// What `T` has room for of the JSON that a request is answered with, and nothing else of it.
+    pub(crate) fn told<T: DeserializeOwned>(&self, request: &str) -> Result<T, Failure> {
+        let body = self.asked(request, "")?;
+        serde_json::from_slice(&body).map_err(|error| {
+            let sentence = format!("{} answers in another way than expected: {error}", self.server);
+            Failure::Failed(sentence)
+        })
+    }
+
+    /// The body that a request is answered with, if it is answered well.
+    fn asked(&self, request: &str, body: &str) -> Result<Vec<u8>, Failure> {
         let server = Server { url: &self.server, token_file: self.token_file.as_deref() };
         let Reply { status, body } = server.ask(request, body)?;
-        let told: Value = serde_json::from_slice(&body).unwrap_or_default();
         if status.starts_with("200 ") {
-            return Ok(told);
+            return Ok(body);
         }
-        let why = match (&self.token_file, told["detail"].as_str()) {
+        let told: Problem = serde_json::from_slice(&body).unwrap_or_default();
+        let why = match (&self.token_file, told.detail.as_deref()) {
             (None, _) if status.starts_with("401 ") => {
                 "it wants a token; name the file that holds it: --token-file FILE".to_owned()
             }
@@ -56,6 +70,13 @@ impl AdminDoor {
         };
         Err(Failure::Failed(format!("{} answered {status}: {why}", self.server)))
     }
+}
+
+/// Why something was not answered well.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Problem {
+    detail: Option<String>,
 }
 
 /// What it answered.
@@ -85,14 +106,16 @@ impl Server<'_> {
             }
             head += &format!("authorization: Bearer {token}\r\n");
         }
-        let answer = exchange(&with_port(host), &format!("{head}\r\n{body}"))
+        let request = format!("{head}\r\n{body}");
+        let mut answer = exchange(&with_port(host), &request, ANSWER_MAX)
             .map_err(|error| Failure::Failed(format!("cannot ask {url}: {error}")))?;
         let not_http = || Failure::Failed(format!("{url} does not speak HTTP"));
         let end = answer.windows(4).position(|four| four == b"\r\n\r\n").ok_or_else(not_http)?;
         let head = String::from_utf8_lossy(&answer[..end]);
         let line = head.lines().next().unwrap_or_default();
-        let status = line.strip_prefix("HTTP/1.1 ").ok_or_else(not_http)?;
-        Ok(Reply { status: output::visible(status), body: answer[end + 4..].to_vec() })
+        let status = output::visible(line.strip_prefix("HTTP/1.1 ").ok_or_else(not_http)?);
+        answer.drain(..end + 4);
+        Ok(Reply { status, body: answer })
     }
 }
 
@@ -112,31 +135,51 @@ fn with_port(host: &str) -> String {
     if has_port { host.to_owned() } else { format!("{host}:80") }
 }
 
-/// Connects to the first address that answers.
-fn connect(host: &str) -> io::Result<TcpStream> {
-    let mut failed = io::Error::from(io::ErrorKind::NotFound);
-    for address in host.to_socket_addrs()? {
-        match TcpStream::connect_timeout(&address, PATIENCE) {
-            Ok(stream) => return Ok(stream),
-            Err(error) => failed = error,
-        }
-    }
-    Err(failed)
+/// Sends a request, and reads all of its answer, in so much time in all: a server that sends a byte now
+/// and then is not waited for any longer than one that sends none.
+fn exchange(host: &str, request: &str, patience: Duration) -> io::Result<Vec<u8>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let exchanged = runtime.block_on(async { timeout(patience, converse(host, request)).await });
+    // A name that takes for ever to be looked up is not waited for.
+    runtime.shutdown_background();
+    exchanged.unwrap_or_else(|_| {
+        let sentence = format!("it has not answered within {}s", patience.as_secs_f32());
+        Err(io::Error::new(io::ErrorKind::TimedOut, sentence))
+    })
 }
 
-fn exchange(host: &str, request: &str) -> io::Result<Vec<u8>> {
-    let mut stream = connect(host)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
-    stream.write_all(request.as_bytes())?;
+async fn converse(host: &str, request: &str) -> io::Result<Vec<u8>> {
+    let mut stream = TcpStream::connect(host).await?;
+    stream.write_all(request.as_bytes()).await?;
     let mut answer = Vec::new();
-    stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer)?;
+    stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer).await?;
     Ok(answer)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, ToSocketAddrs};
+    use std::thread;
+
     use super::*;
+
+    #[test]
+    fn a_server_that_sends_a_byte_now_and_then_is_not_waited_for_longer_than_another() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let host = listener.local_addr().unwrap().to_string();
+        let server = thread::spawn(move || {
+            let (mut client, _) = listener.accept().unwrap();
+            client.set_read_timeout(Some(Duration::from_millis(5))).unwrap();
+            // As long as somebody listens, a byte each time that nothing was heard of them.
+            while client.write_all(b"H").is_ok() && !matches!(client.read(&mut [0; 64]), Ok(0)) {}
+        });
+        let error =
+            exchange(&host, "GET / HTTP/1.1\r\n\r\n", Duration::from_millis(100)).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        assert_eq!(error.to_string(), "it has not answered within 0.1s");
+        server.join().unwrap();
+    }
 
     #[test]
     fn a_server_without_a_port_is_at_port_80() {

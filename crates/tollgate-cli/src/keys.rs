@@ -2,7 +2,8 @@
 
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Value, json};
-use tollgate_core::{KeyBuf, Micros, Quota};
+use tollgate::Clock;
+use tollgate_core::{KeyBuf, Micros, Quota, Timestamp};
 
 use crate::client::AdminDoor;
 use crate::output::{self, Failure, Format, Palette, Tone};
@@ -14,6 +15,7 @@ Examples:
   tollgate keys list --denied
   tollgate keys list --busy --over minute
   tollgate keys ban api:acme --for 1h
+  tollgate keys unban api:acme
   tollgate keys override api:acme --rate 900/minute --for 1h
   tollgate keys override api:acme --remove";
 
@@ -58,9 +60,16 @@ enum Command {
     Ban {
         /// The key, such as api:acme
         key: KeyBuf,
-        /// For how long, such as 1h; until `override --remove` unless said
+        /// For how long, such as 1h; until `unban` unless said
         #[arg(long = "for", value_name = "TIME")]
         time: Option<Micros>,
+        #[command(flatten)]
+        door: Door,
+    },
+    /// Take a ban back: what the policy says counts again
+    Unban {
+        /// The key, such as api:acme
+        key: KeyBuf,
         #[command(flatten)]
         door: Door,
     },
@@ -164,24 +173,40 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
             door.show(&told, |told| frequent(told, "requests", "requests"))
         }
         Command::List { door, .. } => door.show(&door.ask("GET /v1/overrides", "")?, overrides),
-        Command::Ban { key, time, door } => {
-            let mut body = json!({"ban": true});
-            if let Some(time) = time {
-                body["ttl_ms"] = time.as_millis_up().into();
+        Command::Ban { key, time, door } => door.show(&ban(&door.admin, key, *time)?, in_words),
+        Command::Unban { key, door } => {
+            let told = door.ask(&format!("GET /v1/keys/{}", in_path(key)), "")?;
+            // What else it may be allowed instead is not taken back by mistake.
+            if told["override"]["ban"] != true {
+                let other = told["override"].is_object();
+                let advice =
+                    if other { "; `keys override KEY --remove` ends its override" } else { "" };
+                return Err(Failure::Failed(format!("{key} is not banned{advice}")));
             }
-            let path = format!("PUT /v1/overrides/{}", in_path(key));
-            door.show(&door.ask(&path, &body.to_string())?, in_words)
+            take_back(key, door)
         }
-        Command::Override { key, change, door } if change.remove => {
-            let told = door.ask(&format!("DELETE /v1/overrides/{}", in_path(key)), "")?;
-            door.show(&told, |_| format!("{key} is allowed what the policy says\n"))
-        }
+        Command::Override { key, change, door } if change.remove => take_back(key, door),
         Command::Override { key, change, door } => {
             let body = change.body()?;
             let told = door.ask(&format!("PUT /v1/overrides/{}", in_path(key)), &body)?;
             door.show(&told, in_words)
         }
     }
+}
+
+/// Has a key allowed nothing, for a time or until that is taken back.
+pub(crate) fn ban(door: &AdminDoor, key: &KeyBuf, time: Option<Micros>) -> Result<Value, Failure> {
+    let mut body = json!({"ban": true});
+    if let Some(time) = time {
+        body["ttl_ms"] = time.as_millis_up().into();
+    }
+    door.ask(&format!("PUT /v1/overrides/{}", in_path(key)), &body.to_string())
+}
+
+/// Ends what a key is allowed instead, be it nothing.
+fn take_back(key: &KeyBuf, door: &Door) -> Result<(), Failure> {
+    let told = door.ask(&format!("DELETE /v1/overrides/{}", in_path(key)), "")?;
+    door.show(&told, |_| format!("{key} is allowed what the policy says\n"))
 }
 
 /// A key as a part of a path. Of what a key is written with, only percent signs mean something there.
@@ -237,7 +262,8 @@ fn in_words(told: &Value) -> String {
         let rate = output::visible(limit["rate"].as_str().unwrap_or("at a time"));
         let mut line = format!("  {rate}: {} of {} left", figure("remaining"), figure("limit"));
         if let Some(wait) = limit["reset_after_ms"].as_u64().filter(|wait| *wait > 0) {
-            line += &format!(", whole again in {wait} ms");
+            let wait = output::time(Micros::from_millis(wait));
+            line += &format!(", whole again in {wait}");
         }
         if limit["shadow"] == true {
             line += " (shadow)";
@@ -250,22 +276,30 @@ fn in_words(told: &Value) -> String {
     text
 }
 
-/// What a key is allowed instead: `rate 900/minute, burst 50, until_ms 1760000000000`.
+/// What a key is allowed instead: `rate 900/minute, burst 50, ends in 42s`.
 fn change_in_words(change: &Value) -> String {
-    let fields = change.as_object().into_iter().flatten().filter(|(name, _)| *name != "key");
+    let ends = change["until_ms"].as_u64().map(|until| {
+        let until = Timestamp::from_micros(Micros::from_millis(until).as_micros());
+        format!("ends in {}", output::time(until.since(Clock::system().now())))
+    });
+    let fields = change
+        .as_object()
+        .into_iter()
+        .flatten()
+        .filter(|(name, _)| *name != "key" && *name != "until_ms");
     let fields = fields.map(|(name, value)| match value.as_str() {
         None if name == "ban" => "banned".to_owned(),
         Some(text) => output::visible(&format!("{name} {text}")),
         None => output::visible(&format!("{name} {value}")),
     });
-    fields.collect::<Vec<_>>().join(", ")
+    fields.chain(ends).collect::<Vec<_>>().join(", ")
 }
 
 /// The keys to which something happened most often, which is the member `counted` of each.
 fn frequent(told: &Value, counted: &str, what: &str) -> String {
     let number = |of: &Value| of.as_u64().unwrap_or_default();
-    let seconds = number(&told["period_ms"]).div_ceil(1_000);
-    let mut text = format!("{} {what} in the last {seconds} s\n", number(&told[counted]));
+    let period = output::time(Micros::from_millis(number(&told["period_ms"])));
+    let mut text = format!("{} {what} in the last {period}\n", number(&told[counted]));
     for one in told["keys"].as_array().into_iter().flatten() {
         let key = output::visible(one["key"].as_str().unwrap_or_default());
         text += &format!("{:>10}  {key}", number(&one[counted]));

@@ -9,6 +9,7 @@ use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::process::ExitCode;
 
 use clap::ValueEnum;
+use tollgate_core::Micros;
 
 /// For whom data is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -78,6 +79,31 @@ pub(crate) fn visible(text: &str) -> String {
     shown
 }
 
+/// A time as people say it, in its two largest units and never too short: `420ms`, `42s`, `3m 20s`, `2h`.
+pub(crate) fn time(time: Micros) -> String {
+    const UNITS: [(u64, &str); 4] = [(86_400, "d"), (3_600, "h"), (60, "m"), (1, "s")];
+    let millis = time.as_millis_up();
+    if millis < 1_000 {
+        return format!("{millis}ms");
+    }
+    let seconds = millis.div_ceil(1_000);
+    // Days are told with hours, hours with minutes: what is smaller is rounded up.
+    let finest = match seconds {
+        86_400.. => 3_600,
+        3_600.. => 60,
+        _ => 1,
+    };
+    let mut rest = seconds.next_multiple_of(finest);
+    let mut parts = Vec::new();
+    for (unit, name) in UNITS {
+        if rest >= unit {
+            parts.push(format!("{}{name}", rest / unit));
+            rest %= unit;
+        }
+    }
+    parts.join(" ")
+}
+
 /// Writes a question, and stays on its line.
 pub(crate) fn prompt(text: &str) {
     let mut stderr = io::stderr().lock();
@@ -140,7 +166,9 @@ impl Palette {
 mod tests {
     use std::ffi::OsStr;
 
-    use super::{Palette, visible};
+    use tollgate_core::Micros;
+
+    use super::{Palette, time, visible};
 
     fn check(is_terminal: bool, no_color: Option<&str>, terminal: &str, expected: bool) {
         let palette =
@@ -155,6 +183,27 @@ mod tests {
         check(true, Some("1"), "xterm", false);
         check(true, None, "dumb", false);
         check(false, None, "xterm", false);
+    }
+
+    #[test]
+    fn a_time_is_told_in_its_two_largest_units_and_never_too_short() {
+        for (micros, expected) in [
+            (0, "0ms"),
+            (1, "1ms"),
+            (420_000, "420ms"),
+            (1_000_000, "1s"),
+            (41_000_001, "42s"),
+            (59_999_001, "1m"),
+            (200_000_000, "3m 20s"),
+            (3_600_000_000, "1h"),
+            (3_599_999_999, "1h"),
+            (7_200_000_001, "2h 1m"),
+            (86_399_000_000, "1d"),
+            (90_000_000_001, "1d 2h"),
+            (31_536_000_000_000, "365d"),
+        ] {
+            assert_eq!(time(Micros::new(micros)), expected);
+        }
     }
 
     #[test]

@@ -20,14 +20,13 @@ use clap::Args;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{self, KeyEvent, KeyEventKind};
 use ratatui::{DefaultTerminal, Terminal};
-use serde::de::DeserializeOwned;
 use tokio::signal::unix::{SignalKind, signal};
 use tollgate_core::KeyBuf;
 
 use crate::client::{self, AdminDoor};
-use crate::keys::in_path;
+use crate::keys;
 use crate::output::{self, Failure, Palette};
-use model::{Answer, List, Model, Order, Wanted};
+use model::{Answer, Deed, List, Model, Order, Wanted};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -141,7 +140,7 @@ fn watch(door: &AdminDoor) -> io::Result<()> {
                 None => {}
             },
             Event::Answered(answer) => model.answered(answer.map(|answer| *answer)),
-            Event::Said(text) => model.said = Some(text),
+            Event::Said(text) => model.say(text),
             Event::Ended => return Ok(()),
         }
     }
@@ -194,8 +193,8 @@ fn tell_answers(door: &AdminDoor, orders: &Receiver<Order>, teller: &Teller) {
         }
         match orders.recv_timeout(PAUSE) {
             Ok(Order::List(now)) => wanted = now,
-            Ok(Order::Reset(key)) => {
-                let said = reset(door, &key).unwrap_or_else(sentence);
+            Ok(Order::Do(deed, key)) => {
+                let said = done(door, deed, &key).unwrap_or_else(sentence);
                 if teller.0.send(Event::Said(said)).is_err() {
                     return;
                 }
@@ -208,30 +207,32 @@ fn tell_answers(door: &AdminDoor, orders: &Receiver<Order>, teller: &Teller) {
 
 fn ask(door: &AdminDoor, after: Option<u64>, wanted: Wanted) -> Result<Answer, Failure> {
     let after = after.map_or_else(String::new, |after| format!("?after={after}"));
-    let live = told(door, &format!("GET /v1/live{after}"))?;
+    let live = door.told(&format!("GET /v1/live{after}"))?;
     let which = match wanted.list {
         List::Denied => "denied",
         List::Busy => "busy",
     };
     let span = wanted.span.name();
-    let keys = told(door, &format!("GET /v1/keys?{which}=1&over={span}"))?;
+    let keys = door.told(&format!("GET /v1/keys?{which}=1&over={span}"))?;
     Ok(Answer { live, wanted, keys })
 }
 
-fn told<T: DeserializeOwned>(door: &AdminDoor, request: &str) -> Result<T, Failure> {
-    serde_json::from_value(door.ask(request, "")?).map_err(|error| {
-        let sentence = format!("{} answers in another way than expected: {error}", door.server);
-        Failure::Failed(sentence)
-    })
-}
-
-fn reset(door: &AdminDoor, key: &str) -> Result<String, Failure> {
+/// Does something to a key, and says what came of it.
+fn done(door: &AdminDoor, deed: Deed, key: &str) -> Result<String, Failure> {
     let key: KeyBuf = key.parse().map_err(|error| Failure::Failed(format!("{key}: {error}")))?;
-    let told = door.ask(&format!("DELETE /v1/keys/{}", in_path(&key)), "")?;
-    Ok(match told["was_known"] == true {
-        true => format!("{key} begins anew"),
-        false => format!("{key} had consumed nothing"),
-    })
+    match deed {
+        Deed::Reset => {
+            let told = door.ask(&format!("DELETE /v1/keys/{}", keys::in_path(&key)), "")?;
+            Ok(match told["was_known"] == true {
+                true => format!("{key} begins anew"),
+                false => format!("{key} had consumed nothing"),
+            })
+        }
+        Deed::Ban => {
+            keys::ban(door, &key, None)?;
+            Ok(format!("{key} is banned, until: tollgate keys unban {key}"))
+        }
+    }
 }
 
 /// What there is to say of a question that was not answered.

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::told::{Key, Keys, Live, Second};
-use crate::bounds::{TOP_SEARCH_LETTERS_MAX, TOP_SECONDS_MAX};
+use crate::bounds::{TOP_SAID_ANSWERS, TOP_SEARCH_LETTERS_MAX, TOP_SECONDS_MAX};
 
 /// Which keys are listed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,6 +50,15 @@ pub(super) enum Focus {
     Keys,
 }
 
+/// What can be done to a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Deed {
+    /// Forget what it has consumed.
+    Reset,
+    /// Allow it nothing.
+    Ban,
+}
+
 /// What a pressed key means.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum Mode {
@@ -57,8 +66,8 @@ pub(super) enum Mode {
     Watching,
     /// It is a letter of what is searched for.
     Searching,
-    /// It is the answer to whether this key shall be reset.
-    Asking(String),
+    /// It is the answer to whether this shall be done to this key.
+    Asking(Deed, String),
     /// It ends the help.
     Help,
 }
@@ -68,7 +77,7 @@ pub(super) enum Mode {
 pub(super) enum Order {
     Quit,
     List(Wanted),
-    Reset(String),
+    Do(Deed, String),
 }
 
 /// One answer of the server: how everything is, and the keys that were asked for.
@@ -92,8 +101,8 @@ pub(super) struct Model {
     pub(super) keys: Keys,
     /// Why the last question was not answered.
     pub(super) trouble: Option<String>,
-    /// What came of the last order.
-    pub(super) said: Option<String>,
+    /// What came of the last order, and for how many answers it is still shown.
+    pub(super) said: Option<(String, u8)>,
     pub(super) wanted: Wanted,
     pub(super) focus: Focus,
     pub(super) mode: Mode,
@@ -113,6 +122,8 @@ impl Model {
         match answer {
             Ok(Answer { live, wanted, keys }) => {
                 self.trouble = None;
+                self.said =
+                    self.said.take().and_then(|(said, more)| Some((said, more.checked_sub(1)?)));
                 self.remember(live);
                 // An answer that crossed with a press of a key is to a question of before.
                 if wanted == self.wanted {
@@ -122,6 +133,16 @@ impl Model {
             }
             Err(trouble) => self.trouble = Some(trouble),
         }
+    }
+
+    /// An order was carried out, or was not.
+    pub(super) fn say(&mut self, text: String) {
+        self.said = Some((text, TOP_SAID_ANSWERS - 1));
+    }
+
+    /// What came of the last order, if that is still news.
+    pub(super) fn said(&self) -> Option<&str> {
+        self.said.as_ref().map(|(said, _)| said.as_str())
     }
 
     /// Adds the seconds that are new. Numbers begin anew with the server.
@@ -167,10 +188,10 @@ impl Model {
                 self.search(key.code);
                 None
             }
-            Mode::Asking(asked) => {
-                let asked = asked.clone();
+            Mode::Asking(deed, asked) => {
+                let order = Order::Do(*deed, asked.clone());
                 self.mode = Mode::Watching;
-                matches!(key.code, KeyCode::Char('y' | 'Y')).then_some(Order::Reset(asked))
+                matches!(key.code, KeyCode::Char('y' | 'Y')).then_some(order)
             }
             Mode::Help => {
                 self.mode = Mode::Watching;
@@ -204,13 +225,17 @@ impl Model {
             KeyCode::Char('m') => return self.list(Wanted { span: Span::Minute, ..self.wanted }),
             KeyCode::Char('h') => return self.list(Wanted { span: Span::Hour, ..self.wanted }),
             KeyCode::Char('y') => return self.list(Wanted { span: Span::Day, ..self.wanted }),
-            KeyCode::Char('r') => {
-                let chosen = self.shown_keys().get(self.key).map(|key| key.key.clone());
-                self.mode = chosen.map_or(Mode::Watching, Mode::Asking);
-            }
+            KeyCode::Char('r') => self.ask(Deed::Reset),
+            KeyCode::Char('x') => self.ask(Deed::Ban),
             _ => {}
         }
         None
+    }
+
+    /// Asks whether this shall be done to the key that the arrows are at, if they are at one.
+    fn ask(&mut self, deed: Deed) {
+        let chosen = self.shown_keys().get(self.key).map(|key| key.key.clone());
+        self.mode = chosen.map_or(Mode::Watching, |key| Mode::Asking(deed, key));
     }
 
     fn search(&mut self, code: KeyCode) {

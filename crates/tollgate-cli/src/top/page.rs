@@ -14,9 +14,9 @@ use ratatui::text::Line;
 use ratatui::widgets::{Paragraph, RenderDirection, Sparkline};
 
 use super::figures::{self, count, cut, narrow};
-use super::model::{Mode, Model};
+use super::model::{Deed, Mode, Model};
 use super::told::{Live, Second};
-use crate::bounds::TOP_ONCE_ROWS_MAX;
+use crate::bounds::{TOP_ONCE_COLUMNS_MAX, TOP_ONCE_ROWS_MAX};
 use crate::output::{Palette, Tone};
 use tables::{BEFORE_KEY, key_name, key_table, keys_wanted, limit_table, limits_wanted};
 
@@ -26,8 +26,9 @@ const CHARTS: [u16; 3] = [2, 1, 1];
 const CHARTS_SMALL: [u16; 3] = [1, 1, 0];
 const CHARTS_LARGE: [u16; 3] = [5, 3, 2];
 
-/// Lines of advice, at most.
+/// Lines of advice, at most, and of servers that fail.
 const ADVICE_MAX: usize = 6;
+const FAILING_MAX: usize = 6;
 
 /// Columns of a page that is printed, at least.
 const ONCE_WIDTH: usize = 120;
@@ -38,6 +39,7 @@ const HELP: &str = "  tab, ← →      to the limits, to the keys
   m, h, y       of the last minute, hour, day
   /             search keys; enter keeps the search, esc ends it
   r             reset the key: forget what it has consumed (asks first)
+  x             ban the key: allow it nothing (asks first)
   q, ctrl-c     quit
   ?             this help
 
@@ -98,7 +100,7 @@ pub(super) fn lines_drawn(page: &Buffer) -> Vec<String> {
 /// How large a page must be to show everything that is known.
 pub(super) fn wanted_size(model: &Model) -> (u16, u16) {
     let longest = model.keys.keys.iter().map(|key| key_name(key).chars().count()).max();
-    let width = ONCE_WIDTH.max(BEFORE_KEY + longest.unwrap_or_default());
+    let width = ONCE_WIDTH.max(BEFORE_KEY + longest.unwrap_or_default()).min(TOP_ONCE_COLUMNS_MAX);
     let rows =
         limits_wanted(model).min(TOP_ONCE_ROWS_MAX) + keys_wanted(model).min(TOP_ONCE_ROWS_MAX);
     let texts = Texts::of(model, Look(Palette::plain()), width).lines();
@@ -185,7 +187,7 @@ fn banners(model: &Model, look: Look, width: usize) -> Vec<Line<'static>> {
         banners.push(Line::styled(cut(&text, width), look.of(Tone::Bad)));
     }
     let redis = live.redis.iter().flat_map(|redis| &redis.servers);
-    for server in redis.filter(|server| !server.is_well) {
+    for server in redis.filter(|server| !server.is_well).take(FAILING_MAX) {
         let text = format!("REDIS at {} is left alone: it fails", narrow(&server.address));
         banners.push(Line::styled(cut(&text, width), look.of(Tone::Bad)));
     }
@@ -279,15 +281,19 @@ fn policy(live: &Live) -> String {
 fn last_line(model: &Model, look: Look, width: usize) -> Line<'static> {
     let (text, tone) = match &model.mode {
         _ if model.is_printed => (String::new(), Tone::Quiet),
-        Mode::Asking(key) => (
-            format!("reset {}, so that it begins anew? y, or any other key", narrow(key)),
-            Tone::Strong,
-        ),
+        Mode::Asking(deed, key) => {
+            let key = narrow(key);
+            let question = match deed {
+                Deed::Reset => format!("reset {key}, so that it begins anew?"),
+                Deed::Ban => format!("ban {key}, so that it is allowed nothing?"),
+            };
+            (format!("{question} y, or any other key"), Tone::Strong)
+        }
         Mode::Searching => (format!("/{}_", narrow(&model.search)), Tone::Strong),
-        Mode::Watching | Mode::Help => match &model.said {
+        Mode::Watching | Mode::Help => match model.said() {
             Some(said) => (narrow(said), Tone::Strong),
             None => (
-                "? help  q quit  / search  d denied  b busy  m h y span  r reset".to_owned(),
+                "? help  q quit  / search  d denied  b busy  m h y span  r reset  x ban".to_owned(),
                 Tone::Quiet,
             ),
         },

@@ -5,8 +5,10 @@ use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use serde_json::{Value, json};
 
-use super::model::{Answer, Focus, List, Mode, Model, Order, Span, Wanted};
+use super::model::{Answer, Deed, Focus, List, Mode, Model, Order, Span, Wanted};
 use super::page;
+use super::told::{Key, Keys, Limit, Live};
+use crate::bounds::{TOP_IN_ROW_MAX, TOP_ROWS_MAX, TOP_SAID_ANSWERS};
 use crate::output::Palette;
 
 const NOW_MS: u64 = 1_760_000_000_000;
@@ -116,7 +118,7 @@ fn a_page_shows_rates_limits_keys_and_how_the_server_is() {
         "store   3 keys, 1.0KiB of 1.0GiB, 0 forgotten too early",
         "doors   http 1, admin 2; 0 requests held, 0 shed",
         "policy  loaded 3 min ago; 2 reloads, 0 failed",
-        "? help  q quit  / search  d denied  b busy  m h y span  r reset",
+        "? help  q quit  / search  d denied  b busy  m h y span  r reset  x ban",
     ];
     let page = drawn(&told(live(), keys()));
     assert_eq!(page, expected.map(|line| line.trim_end().to_owned()), "\n{}", page.join("\n"));
@@ -202,7 +204,9 @@ fn any_size_of_terminal_will_do() {
     let all: Vec<Value> = (0..300).map(|n| key(&format!("api:{n}"), n, None)).collect();
     let mut model = told(live, json!({"keys": all}));
     for (width, height) in [(0, 0), (1, 1), (10, 5), (80, 24), (300, 100), (1_000, 3)] {
-        for mode in [Mode::Watching, Mode::Searching, Mode::Asking("api:1".into()), Mode::Help] {
+        for mode in
+            [Mode::Watching, Mode::Searching, Mode::Asking(Deed::Reset, "api:1".into()), Mode::Help]
+        {
             model.mode = mode;
             drawn_at(&model, width, height);
         }
@@ -291,11 +295,65 @@ fn a_key_is_reset_only_after_a_yes() {
     types(&mut model, "r");
     // The list changes while somebody thinks.
     model.answered(Ok(answer(live(), json!({"keys": []}), Wanted::default())));
-    assert_eq!(types(&mut model, "y"), [Order::Reset("api:bob".to_owned())]);
-    model.said = Some("api:bob begins anew".to_owned());
+    assert_eq!(types(&mut model, "y"), [Order::Do(Deed::Reset, "api:bob".to_owned())]);
+    model.say("api:bob begins anew".to_owned());
     assert_eq!(drawn(&model)[23], "api:bob begins anew");
     assert_eq!(types(&mut model, "r"), []);
     assert_eq!(model.mode, Mode::Watching, "there is no key to be reset");
+}
+
+#[test]
+fn a_key_is_banned_only_after_a_yes() {
+    let mut model = told(live(), keys());
+    assert_eq!(types(&mut model, "x"), []);
+    assert_eq!(
+        drawn(&model)[23],
+        "ban api:anna, so that it is allowed nothing? y, or any other key"
+    );
+    assert_eq!(types(&mut model, "n"), []);
+    assert_eq!(types(&mut model, "xy"), [Order::Do(Deed::Ban, "api:anna".to_owned())]);
+}
+
+#[test]
+fn what_came_of_an_order_is_shown_long_enough_to_be_read_and_no_longer() {
+    let good = |model: &mut Model| model.answered(Ok(answer(live(), keys(), Wanted::default())));
+    let mut model = told(live(), keys());
+    model.say("Redis does not answer".to_owned());
+    for _ in 1..TOP_SAID_ANSWERS {
+        good(&mut model);
+        assert_eq!(drawn(&model)[23], "Redis does not answer");
+    }
+    // While the server is away nothing is news.
+    model.answered(Err("Connection refused".to_owned()));
+    assert_eq!(drawn(&model)[23], "Redis does not answer");
+    good(&mut model);
+    assert!(drawn(&model)[23].starts_with("? help"));
+}
+
+#[test]
+fn of_lists_without_end_no_more_is_kept_than_a_server_tells() {
+    let list = |one: &str| format!("[{}{one}]", format!("{one},").repeat(1_000_000));
+    let live =
+        format!(r#"{{"limits":{},"seconds":{},"doors":{}}}"#, list("{}"), list("{}"), list("{}"));
+    let live: Live = serde_json::from_str(&live).unwrap();
+    assert_eq!([live.limits.len(), live.seconds.len(), live.doors.len()], [TOP_ROWS_MAX; 3]);
+    let limit: Limit = serde_json::from_str(&format!(r#"{{"spark":{}}}"#, list("[0,0]"))).unwrap();
+    assert_eq!(limit.spark.len(), TOP_IN_ROW_MAX);
+    let keys: Keys = serde_json::from_str(&format!(r#"{{"keys":{}}}"#, list("{}"))).unwrap();
+    assert_eq!(keys.keys.len(), TOP_ROWS_MAX);
+    let key: Key = serde_json::from_str(&format!(r#"{{"limits":{}}}"#, list(r#""""#))).unwrap();
+    assert_eq!(key.limits.len(), TOP_IN_ROW_MAX);
+}
+
+#[test]
+fn a_page_to_be_printed_is_never_as_large_as_an_answer() {
+    let mut live = live();
+    let server = json!({"address": "10.0.0.1:6379", "is_well": false});
+    live["redis"] = json!({"servers": vec![server; 1_000]});
+    live["limits"] = json!(vec![live["limits"][0].clone(); 1_000]);
+    let all: Vec<Value> = (0..1_000).map(|_| key(&"a".repeat(10_000), 1, None)).collect();
+    let (width, height) = page::wanted_size(&told(live, json!({"keys": all})));
+    assert!(width <= 1_000 && height < 250, "{width} {height}");
 }
 
 #[test]
@@ -307,7 +365,9 @@ fn help_is_shown_and_left_and_quitting_is_always_possible() {
     assert!(drawn(&model).iter().any(|line| line.ends_with("api:anna")));
     assert_eq!(types(&mut model, "q"), [Order::Quit]);
     let control_c = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
-    for mode in [Mode::Watching, Mode::Searching, Mode::Asking("api:1".into()), Mode::Help] {
+    for mode in
+        [Mode::Watching, Mode::Searching, Mode::Asking(Deed::Reset, "api:1".into()), Mode::Help]
+    {
         model.mode = mode;
         assert_eq!(model.press(control_c), Some(Order::Quit));
     }

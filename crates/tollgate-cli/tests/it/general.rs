@@ -21,7 +21,8 @@ const COMMANDS: [&str; 12] = [
 ];
 
 /// Commands of commands.
-const INNER: [&str; 5] = ["keys-get", "keys-reset", "keys-list", "keys-override", "keys-ban"];
+const INNER: [&str; 6] =
+    ["keys-get", "keys-reset", "keys-list", "keys-override", "keys-ban", "keys-unban"];
 
 #[test]
 fn every_command_is_in_the_help_and_has_help_with_an_example() {

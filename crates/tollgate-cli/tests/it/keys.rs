@@ -60,7 +60,11 @@ fn a_key_is_looked_at_and_reset() {
     let asked = Asked::new();
     asked.spend("user=a:b", 3);
     let told = asked.told(&["get", "api:a%3Ab"]);
-    assert!(told.starts_with("api:a%3Ab\n  10/day: 7 of 10 left, whole again in "), "{told}");
+    // Until midnight, at which the server may have been asked.
+    let (figures, wait) = told.split_once(" in ").expect("it is told when");
+    assert_eq!(figures, "api:a%3Ab\n  10/day: 7 of 10 left, whole again");
+    let is_time = |part: &str| part.trim_end_matches(['d', 'h', 'm', 's']).parse::<u8>().is_ok();
+    assert!(wait.split_whitespace().all(is_time), "{told}");
     let json: Value =
         serde_json::from_str(&asked.told(&["get", "api:a%3Ab", "--output", "json"])).expect("JSON");
     assert_eq!(json["limits"][0]["remaining"], 7);
@@ -94,10 +98,12 @@ fn a_key_is_banned_for_a_while_or_until_that_is_taken_back() {
     let asked = Asked::new();
     let told = asked.told(&["ban", "api:anna", "--for", "1h"]);
     assert!(told.starts_with("api:anna\n  10/day: 0 of 10 left, whole again in "), "{told}");
-    assert!(told.contains("  override: banned, until_ms 1"), "{told}");
+    let ends = ["override: banned, ends in 1h\n", "override: banned, ends in 59m 5"];
+    assert!(ends.iter().any(|ends| told.contains(ends)), "{told}");
     assert_eq!(asked.spend("user=anna", 1), [Some(3)]);
     assert_eq!(asked.spend("user=ben", 1), [Some(0)]);
-    asked.told(&["override", "api:anna", "--remove"]);
+    let unbanned = asked.told(&["unban", "api:anna"]);
+    assert_eq!(unbanned, "api:anna is allowed what the policy says\n");
     assert_eq!(asked.spend("user=anna", 1), [Some(0)]);
     let told = asked.told(&["ban", "slots:x"]);
     assert!(told.ends_with("  override: banned\n"), "{told}");
@@ -110,9 +116,18 @@ fn a_key_is_allowed_something_else_for_a_while_and_no_longer() {
     asked.spend("user=anna", 10);
     let told = asked.told(&["override", "api:anna", "--rate", "12/day", "--for", "1h"]);
     assert!(told.contains("  12/day: 2 of 12 left"), "{told}");
-    assert!(told.contains("override: rate 12/day, until_ms 1"), "{told}");
+    assert!(told.contains("override: rate 12/day, ends in "), "{told}");
     assert_eq!(asked.spend("user=anna", 3), [Some(0), Some(0), Some(3)]);
-    assert!(asked.told(&["list", "--overrides"]).starts_with("api:anna: rate 12/day, until_ms 1"));
+    assert!(asked.told(&["list", "--overrides"]).starts_with("api:anna: rate 12/day, ends in "));
+    let json = asked.told(&["list", "--overrides", "--output", "json"]);
+    let json: Value = serde_json::from_str(&json).expect("JSON");
+    assert!(json["overrides"][0]["until_ms"].is_u64(), "{json}");
+    // Who is not banned keeps what it is allowed.
+    let unbanned = asked.keys(&["unban", "api:anna"]);
+    assert_eq!(unbanned.code, Some(1));
+    let sentence = "api:anna is not banned; `keys override KEY --remove` ends its override";
+    assert_eq!(unbanned.stderr, format!("error: {sentence}\n"));
+    assert_eq!(asked.keys(&["unban", "api:ben"]).stderr, "error: api:ben is not banned\n");
     let told = asked.told(&["override", "api:anna", "--remove"]);
     assert_eq!(told, "api:anna is allowed what the policy says\n");
     assert_eq!(asked.told(&["list", "--overrides"]), "");
@@ -171,6 +186,8 @@ fn what_cannot_be_meant_ends_with_2() {
         (&["list", "--overrides", "--over", "day"], "--over"),
         (&["ban", "api:a", "--for", "soon"], "soon"),
         (&["ban", "api:a", "--rate", "5/day"], "--rate"),
+        (&["unban"], "<KEY>"),
+        (&["unban", "api:a", "--for", "1h"], "--for"),
         (&["override", "api:a"], "say what the key is allowed, for example --rate 900/minute"),
         (&["override", "api:a", "--for", "1h"], "say what the key is allowed"),
         (&["override", "api:a", "--rate", "5/minuet"], "5/minuet"),

@@ -1,6 +1,7 @@
 //! `tollgate top` in a terminal of its own, asking a real server.
 
 use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Arc, Mutex};
@@ -126,6 +127,49 @@ fn it_shows_a_denied_key_resets_it_and_leaves_the_terminal_as_it_was() {
     assert_eq!(server.get("http", "/v1/check?user=anna").json()["allowed"], true);
     terminal.press("q");
     terminal.is_restored();
+}
+
+#[test]
+fn it_bans_a_key() {
+    let folder = Folder::new();
+    let server = start(&folder);
+    let mut terminal = Terminal::start(&folder, &arguments(&folder, &server));
+    terminal.shows("api:anna");
+    terminal.press("x");
+    terminal.shows("ban api:anna, so that it is allowed nothing?");
+    terminal.press("y");
+    terminal.shows("api:anna is banned, until: tollgate keys unban api:anna");
+    // It goes away by itself, once it was read.
+    let said = terminal.text().len();
+    eventually("what can be pressed is told again", || {
+        terminal.text()[said..].contains("help").then_some(())
+    });
+    terminal.press("q");
+    terminal.is_restored();
+    let address = format!("http://{}", server.address("admin"));
+    let door = ["--server", &address, "--token-file", &folder.path("token.txt")];
+    let listed = tollgate(&[&["keys", "list", "--overrides"][..], &door].concat());
+    assert_eq!(listed.stdout, "api:anna: banned\n");
+}
+
+#[test]
+fn a_server_that_tells_millions_of_nothing_takes_no_memory() {
+    let listener = TcpListener::bind(local(0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        let body = format!(r#"{{"limits":[{}{{}}]}}"#, "{},".repeat(5_000_000));
+        for client in listener.incoming() {
+            let mut client = client.expect("it is open");
+            let _ = client.read(&mut [0; 1_024]);
+            // The client may have had enough of it.
+            let _ = write!(client, "HTTP/1.1 200 OK\r\n\r\n{body}");
+        }
+    });
+    let line = format!("ulimit -v 400000; exec \"$0\" top --once --server http://{address}");
+    let mut shell = Command::new("sh");
+    let run = crate::run(shell.args(["-c", &line, env!("CARGO_BIN_EXE_tollgate")]), "");
+    assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""));
+    assert!(run.stdout.starts_with("tollgate  at http://"), "{}", run.stdout);
 }
 
 #[test]
