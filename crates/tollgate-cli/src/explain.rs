@@ -6,12 +6,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tollgate::explain::{Explained, Stands, as_doors_tell};
 use tollgate::http::json::write_explained;
 use tollgate::{Answer, Clock, Limiter, MemoryStore, Missing, Outcome, Request, Ruling, Verdict};
 use tollgate_core::Cost;
-use tollgate_policy::{KnownBy, Policy};
+use tollgate_policy::{KnownBy, Layer, Policy};
 
 use crate::output::{self, Failure, Format, Palette, Tone};
 use crate::policy_file;
@@ -20,6 +20,7 @@ const EXAMPLES: &str = "\
 Examples:
   tollgate explain -c policy.yaml method=POST path=/login client_ip=203.0.113.7
   tollgate explain -c policy.yaml --door http path=/api/items header:x-api-key=secret
+  tollgate explain -c policy.yaml --layer connection client_ip=203.0.113.7
   tollgate explain -c policy.yaml --cost 500 --output json tenant=acme path=/v1/chat/completions";
 
 /// Say which limits apply to a request, under which key, what they would decide, and why the
@@ -38,21 +39,116 @@ pub(crate) struct Arguments {
     /// What the request costs
     #[arg(long, default_value = "1", allow_negative_numbers = true)]
     cost: Cost,
-    /// Which way the request comes in
+    /// Which way it comes in; unless said http if the policy has an upstream or a gateway, else api
+    #[arg(long, value_enum)]
+    door: Option<Door>,
+    /// What it is
     #[arg(long, value_enum, default_value_t)]
-    door: Door,
+    layer: Kind,
     /// For whom to write
     #[arg(long, value_enum, default_value_t)]
     output: Format,
 }
 
-#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Door {
     /// Over the API: a limit per something that was not sent does not apply
-    #[default]
     Api,
-    /// From a client over HTTP: all who lack it are counted together
+    /// From a client over HTTP, as at the gateway: all who lack it are counted together
+    #[value(alias = "gateway")]
     Http,
+}
+
+impl Door {
+    /// The one that the policy's requests come in by, as far as it says.
+    fn of(policy: &Policy) -> Self {
+        let settings = policy.settings();
+        let has_gateway = settings.listen.gateway.is_some() || !settings.upstream.is_empty();
+        if has_gateway { Self::Http } else { Self::Api }
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Api => "api",
+            Self::Http => "http",
+        }
+    }
+
+    /// Whom what is told is told, behind the door's name.
+    const fn whose(self) -> &'static str {
+        match self {
+            Self::Api => "as a caller of the API is told",
+            Self::Http => "as a client of the gateway is told",
+        }
+    }
+}
+
+/// What limits of the different layers of a policy count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum Kind {
+    /// A request
+    #[default]
+    Request,
+    /// A connection to the gateway, of which only client_ip is known
+    Connection,
+    /// A WebSocket that is being opened
+    Websocket,
+    /// A message that a client sends over a WebSocket, of so many bytes=…
+    Message,
+    /// An event or a gRPC message that passes, of so many bytes=…, direction=up or down
+    Stream,
+}
+
+impl Kind {
+    const fn layer(self) -> Layer {
+        match self {
+            Self::Request => Layer::Request,
+            Self::Connection => Layer::Connection,
+            Self::Websocket => Layer::Socket,
+            Self::Message => Layer::Message,
+            Self::Stream => Layer::Stream,
+        }
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Request => "request",
+            Self::Connection => "connection",
+            Self::Websocket => "websocket",
+            Self::Message => "message",
+            Self::Stream => "stream",
+        }
+    }
+}
+
+/// What is asked about.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    door: Door,
+    kind: Kind,
+}
+
+impl Asked {
+    fn of(arguments: &Arguments, policy: &Policy) -> Result<Self, Failure> {
+        let kind = arguments.layer;
+        let door = match (arguments.door, kind) {
+            (door, Kind::Request) => door.unwrap_or_else(|| Door::of(policy)),
+            (None | Some(Door::Http), _) => Door::Http,
+            (Some(Door::Api), _) => {
+                let name = kind.name();
+                let sentence = format!(
+                    "--layer {name} is nothing that the API is asked about; leave --door api out"
+                );
+                return Err(Failure::Usage(sentence));
+            }
+        };
+        Ok(Self { door, kind })
+    }
+
+    fn in_words(self) -> String {
+        let Self { door, kind } = self;
+        format!("door {}, layer {}: {}\n", door.name(), kind.name(), door.whose())
+    }
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
@@ -68,17 +164,19 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         .collect::<Result<Vec<(Cow<'_, str>, &[u8])>, Failure>>()?;
     let attributes: Vec<(&str, &[u8])> =
         attributes.iter().map(|(name, value)| (&**name, *value)).collect();
-    let missing = match arguments.door {
+    let asked = Asked::of(arguments, &policy)?;
+    let missing = match asked.door {
         Door::Api => Missing::Skip,
         Door::Http => Missing::Shared,
     };
-    let request = Request { cost: arguments.cost, missing, ..Request::new(&attributes) };
+    let (cost, layer) = (arguments.cost, asked.kind.layer());
+    let request = Request { cost, missing, layer, ..Request::new(&attributes) };
     let limiter = limiter_of(policy)?;
     let verdict = limiter.check(&request);
     let explained = Explained::new(&limiter, &request, verdict);
     match arguments.output {
-        Format::Text => output::data(in_words(&explained)),
-        Format::Json => output::data(format!("{:#}\n", in_json(&explained))),
+        Format::Text => output::data(asked.in_words() + &in_words(&explained)),
+        Format::Json => output::data(format!("{:#}\n", in_json(asked, &explained))),
     }
 }
 
@@ -96,8 +194,8 @@ fn sentence(answer: &Answer<'_>) -> String {
     let Some(decision) = answer.decision() else { return "could not be counted".to_owned() };
     let outcome = match decision.outcome {
         Outcome::Allowed { delay } if delay.is_zero() => "allowed".to_owned(),
-        Outcome::Allowed { delay } => format!("allowed after {delay}"),
-        Outcome::Denied { retry_after: Some(wait) } => format!("denied for {wait}"),
+        Outcome::Allowed { delay } => format!("allowed after {}", output::time(delay)),
+        Outcome::Denied { retry_after: Some(wait) } => format!("denied for {}", output::time(wait)),
         Outcome::Denied { retry_after: None } => "denied".to_owned(),
         Outcome::TooCostly => "denied: it costs more than the limit ever holds".to_owned(),
     };
@@ -167,8 +265,10 @@ fn ruling_in_words(verdict: &Verdict) -> String {
     format!("verdict: {ruling}")
 }
 
-fn in_json(explained: &Explained) -> Value {
+fn in_json(asked: Asked, explained: &Explained) -> Value {
     let mut text = Vec::new();
     write_explained(&mut text, explained);
-    serde_json::from_slice(&text).expect("what we write is JSON")
+    let mut told: Value = serde_json::from_slice(&text).expect("what we write is JSON");
+    (told["door"], told["layer"]) = (json!(asked.door.name()), json!(asked.kind.name()));
+    told
 }

@@ -31,7 +31,7 @@ Examples:
 
 /// Print an nftables ruleset for the policy's connection limits
 ///
-/// It guards the port of `listen.gateway`: new connections of an address beyond its limits are dropped by the kernel, before
+/// It guards the port of the gateway, where `tollgate serve` opens it: new connections of an address beyond its limits are dropped by the kernel, before
 /// they cost anything. It never refuses what the gateway behind it would accept for those who keep to
 /// their limits; what it enforces less exactly is said in its comments.
 #[derive(Debug, Args)]
@@ -50,9 +50,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 
 /// Where connections that are to be limited arrive.
 fn gateway(policy: &Policy) -> Result<SocketAddr, &'static str> {
-    let Some(listener) = &policy.settings().listen.gateway else {
-        return Err("the policy has no listen.gateway, and connections are limited nowhere else; \
-                    write for example listen: {gateway: 0.0.0.0:8000}");
+    let Some(listener) = policy.settings().gateway_listener() else {
+        return Err(
+            "the policy opens no gateway, and connections are limited nowhere else; write \
+                    for example upstream: http://127.0.0.1:3000 and listen: {gateway: 0.0.0.0:8000}",
+        );
     };
     match listener.address.port() {
         0 => Err(

@@ -30,6 +30,7 @@ fn each_limit_is_told_with_its_key_and_its_answer_or_why_it_does_not_apply() {
     assert_eq!(
         explained("login.yaml", &request),
         "\
+door api, layer request: as a caller of the API is told
 login-address    5/minute, sliding_log
                  key login-address:203.0.113.7
                  allowed, 4 of 5 left
@@ -54,6 +55,8 @@ fn json_has_the_same_figures_as_an_answer_over_http() {
             "delay_ms": 0,
             "tenant": null,
             "tier": null,
+            "door": "api",
+            "layer": "request",
             "limits": [
                 {
                     "name": "login",
@@ -94,7 +97,8 @@ fn a_blocked_request_is_denied_and_the_entry_is_named() {
     let policy = "deny: [{user: mallory}]\nlimits: [{name: api, per: [user], rate: 5/minute}]\n";
     assert_eq!(
         explained_by(policy, &["user=mallory"]),
-        "api  does not apply: the request is denied by user: mallory (policy.yaml:1:8)\n\
+        "door api, layer request: as a caller of the API is told\n\
+         api  does not apply: the request is denied by user: mallory (policy.yaml:1:8)\n\
          verdict: denied: the request is on the deny list\n"
     );
 }
@@ -111,7 +115,8 @@ fn a_cost_above_the_limit_is_told_as_one_that_no_wait_helps() {
     let policy = "limits: [{name: tokens, rate: 100/minute, algorithm: token_bucket}]";
     assert_eq!(
         explained_by(policy, &["--cost", "101"]),
-        "tokens  100/minute, token_bucket, cost 101\n        key tokens\n        \
+        "door api, layer request: as a caller of the API is told\n\
+         tokens  100/minute, token_bucket, cost 101\n        key tokens\n        \
          denied: it costs more than the limit ever holds, 100 of 100 left\nverdict: denied\n"
     );
 }
@@ -148,7 +153,8 @@ fn a_limit_in_shadow_is_said_to_be_so() {
     let policy = "limits: [{name: api, rate: 0/minute, mode: shadow}]";
     assert_eq!(
         explained_by(policy, &[]),
-        "api  0/minute, sliding_window\n     key api\n     denied: it costs more than the limit \
+        "door api, layer request: as a caller of the API is told\n\
+         api  0/minute, sliding_window\n     key api\n     denied: it costs more than the limit \
          ever holds, 0 of 0 left (shadow: reported, not enforced)\nverdict: allowed\n"
     );
     assert_eq!(json_of(policy, &[])["limits"][0]["shadow"], true);
@@ -165,14 +171,64 @@ fn what_a_request_lacks_is_shared_at_a_door_that_faces_clients_and_skipped_over_
     let policy = "limits: [{name: api, per: [user], rate: 5/minute, algorithm: token_bucket}]";
     assert_eq!(
         explained_by(policy, &[]),
-        "api  does not apply: the request has no user, which it counts by\n\
+        "door api, layer request: as a caller of the API is told\n\
+         api  does not apply: the request has no user, which it counts by\n\
          verdict: allowed: no limit applies\n"
     );
     assert_eq!(
         explained_by(policy, &["--door", "http"]),
-        "api  5/minute, token_bucket\n     key api:%\n     allowed, 4 of 5 left\n\
+        "door http, layer request: as a client of the gateway is told\n\
+         api  5/minute, token_bucket\n     key api:%\n     allowed, 4 of 5 left\n\
          verdict: allowed\n"
     );
+}
+
+#[test]
+fn the_door_is_that_of_the_policy_unless_it_is_said() {
+    let limits = "limits: [{name: api, per: [user], rate: 5/minute}]";
+    let check = |policy: &str, arguments: &[&str], door: &str| {
+        let json = json_of(&format!("{policy}\n{limits}"), arguments);
+        assert_eq!((&json["door"], &json["layer"]), (&json!(door), &json!("request")), "{policy}");
+        assert_eq!(json["limits"][0]["applies"], door == "http", "{policy}");
+    };
+    check("", &[], "api");
+    check("listen: {http: 127.0.0.1:8080}", &[], "api");
+    check("upstream: http://127.0.0.1:3000", &[], "http");
+    check("listen: {gateway: 127.0.0.1:8000}", &[], "http");
+    check("upstream: http://127.0.0.1:3000", &["--door", "api"], "api");
+    check("", &["--door", "gateway"], "http");
+    check("", &["--door", "http"], "http");
+}
+
+#[test]
+fn limits_of_other_layers_are_explained_when_their_layer_is_asked_about() {
+    let policy = "\
+upstream: http://127.0.0.1:3000
+limits:
+  - {name: requests, per: [client_ip], rate: 5/minute}
+  - {name: conns, when: {layer: connection}, per: [client_ip], rate: 5/minute}
+  - {name: sockets, when: {layer: websocket}, per: [client_ip], concurrency: 5}
+  - {name: messages, when: {layer: websocket}, per: [client_ip], rate: 5/minute}
+  - {name: streams, when: {layer: stream}, per: [client_ip], rate: 5/minute}
+";
+    for (layer, expected) in [
+        ("request", "requests"),
+        ("connection", "conns"),
+        ("websocket", "sockets"),
+        ("message", "messages"),
+        ("stream", "streams"),
+    ] {
+        let request = ["--layer", layer, "client_ip=192.0.2.1"];
+        let json = json_of(policy, &request);
+        assert_eq!((&json["door"], &json["layer"]), (&json!("http"), &json!(layer)));
+        let limits = json["limits"].as_array().expect("a list").iter();
+        let applied: Vec<_> = limits.filter(|limit| limit["applies"] == true).collect();
+        assert_eq!(applied.len(), 1, "{json}");
+        assert_eq!(applied[0]["name"], expected);
+        let text = explained_by(policy, &request);
+        let line = format!("door http, layer {layer}: as a client of the gateway is told");
+        assert_eq!(text.lines().next(), Some(line.as_str()));
+    }
 }
 
 #[test]
@@ -188,7 +244,7 @@ fn the_tenant_of_a_key_is_found_and_its_override_applied() {
 fn whom_the_caller_is_taken_for_is_said() {
     let check = |policy: &str, request: &[&str], line: &str, tenant: Value, tier: Value| {
         let text = explained(policy, request);
-        assert_eq!(text.lines().next(), Some(line));
+        assert_eq!(text.lines().nth(1), Some(line));
         let text = explained(policy, &[&["--output", "json"], request].concat());
         let json: Value = serde_json::from_str(&text).expect("the output is JSON");
         assert_eq!((&json["tenant"], &json["tier"]), (&tenant, &tier), "{line}");
@@ -340,6 +396,11 @@ fn what_cannot_be_asked_is_a_mistake_in_usage() {
     check(&["-c", &policy, "user"], "\"user\" is not NAME=VALUE; write for example path=/login");
     check(&["-c", &policy, "=x"], "\"=x\" is not NAME=VALUE; write for example path=/login");
     check(&["-c", &policy, "--door", "window"], "window");
+    check(&["-c", &policy, "--layer", "fragment"], "fragment");
+    check(
+        &["-c", &policy, "--layer", "connection", "--door", "api"],
+        "--layer connection is nothing that the API is asked about; leave --door api out",
+    );
     for cost in ["-1", "1.5", "NaN", "1e400", "0x10", "18446744073709551615", ""] {
         check(&["-c", &policy, &format!("--cost={cost}")], "is not a whole number");
         check(&["-c", &policy, "--cost", cost], "is not a whole number");
@@ -361,6 +422,7 @@ limits:
     assert_eq!(
         explained_by(policy, &["client_ip=203.0.113.7"]),
         "\
+door api, layer request: as a caller of the API is told
 everyone  101/second, 3 at once, token_bucket, leased, shard 2 of 10 by client_ip
           key everyone:%s2
           allowed, 2 of 3 left

@@ -49,8 +49,8 @@ fn check_refused(policy: &str, sentence: &str) {
 fn without_a_port_to_guard_there_is_no_ruleset() {
     check_refused(
         "limits: [{ name: a, rate: 1/second }]",
-        "the policy has no listen.gateway, and connections are limited nowhere else; write for \
-         example listen: {gateway: 0.0.0.0:8000}",
+        "the policy opens no gateway, and connections are limited nowhere else; write for example \
+         upstream: http://127.0.0.1:3000 and listen: {gateway: 0.0.0.0:8000}",
     );
     check_refused(
         "listen: { gateway: 127.0.0.1:0 }\nupstream: http://127.0.0.1:3000\n\
@@ -58,6 +58,13 @@ fn without_a_port_to_guard_there_is_no_ruleset() {
         "listen.gateway leaves its port to the system, and nftables must know it; write for example \
          listen: {gateway: 0.0.0.0:8000}",
     );
+}
+
+#[test]
+fn without_a_listen_section_the_gateway_is_guarded_where_it_is_opened() {
+    let run = nftables(&format!("upstream: http://127.0.0.1:3000\n{}", limit("concurrency: 5")));
+    assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""));
+    assert!(run.stdout.contains("ip daddr 127.0.0.1 tcp dport 8000 "), "{}", run.stdout);
 }
 
 #[test]
