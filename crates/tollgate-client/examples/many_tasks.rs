@@ -5,7 +5,7 @@
 
 use std::convert::Infallible;
 use std::error::Error;
-use std::future::{Ready, ready};
+use std::future::{Ready, poll_fn, ready};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
@@ -29,6 +29,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         let mut client = client.clone();
         tasks.spawn(async move {
             let request = Request::get("http://api.example.com/things").body(String::new());
+            poll_fn(|context| client.poll_ready(context)).await?;
             client.call(request.expect("a request")).await.map(|answer| answer.status())
         });
     }

@@ -6,6 +6,10 @@ use std::time::Duration;
 /// a budget so far away that a look once a day does no harm.
 pub const WAIT_MAX: Duration = Duration::from_secs(86_400);
 
+/// The longest time for which a lane is closed, whatever it was told: then a request looks. Many take milliseconds
+/// for seconds, and a host that nobody asks any more cannot say that it was a mistake.
+pub const CLOSED_MAX: Duration = Duration::from_secs(3_600);
+
 /// The longest time that anything can be set to: a year. Longer is for ever, and moments so far away cannot be
 /// counted with.
 pub const FOREVER: Duration = Duration::from_secs(365 * 86_400);
@@ -31,6 +35,9 @@ pub(crate) const WINDOW_PARTS: usize = 10;
 /// Refusals in a row, at least, before they are persistent.
 pub(crate) const REFUSALS_MIN: u32 = 10;
 
+/// Changes of a circuit that are kept for a listener who is busy with another.
+pub(crate) const CHANGES_UNTOLD_MAX: usize = 1_000;
+
 /// Requests that may wait in one lane. One more fails at once.
 pub const WAITING_MAX: usize = 10_000;
 
@@ -40,6 +47,10 @@ pub const SPREAD_MAX: Duration = Duration::from_secs(1);
 
 /// Requests under way up to which their number grows fast after a first refusal.
 pub(crate) const CARE_FAST_MAX: u32 = 64;
+
+/// How long requests under way may stay without an answer before that is taken for a good sign: who refuses does so
+/// at once, and what is slow would hold up all who wait behind it.
+pub(crate) const CARE_PATIENCE: Duration = Duration::from_secs(2);
 
 /// How long after a wall or a refusal the number of requests under way is watched, at least.
 pub(crate) const CARE_LASTS: Duration = Duration::from_secs(10);

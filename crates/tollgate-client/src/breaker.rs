@@ -5,20 +5,19 @@
 //! decide. A call that is let through holds its place until it ends, however it ends: one that is
 //! dropped gives its place back.
 
+mod circuit;
 mod machine;
 mod window;
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::Instant;
-
+use self::circuit::Shared;
+pub use self::circuit::{CallError, Circuit, Open, Permit};
 pub(crate) use self::machine::Outcome;
-use self::machine::{Machine, Ticket};
 use crate::bounds::FOREVER;
 use crate::clock;
-use crate::events;
 use crate::keyed::Keyed;
 
 /// Circuits by key, usually one a host, all under the same rules.
@@ -79,16 +78,14 @@ pub enum Reason {
     Failures,
     /// Too large a part of the calls failed.
     FailureRate,
-    /// Too large a part of the calls was slow.
+    /// Too large a part of the calls was slow, or of those that were to see.
     SlowCalls,
-    /// Everything was refused for too long.
+    /// Everything was refused for too long, or one that was to see whether it still is.
     Refusals,
     /// It was open long enough.
     Rested,
     /// The calls that were to see went well.
     Recovered,
-    /// The calls that were to see did not end.
-    Stuck,
     /// Somebody said so.
     Forced,
 }
@@ -157,35 +154,32 @@ impl Breaker {
         self.with(|settings| settings.failure_percent = percent)
     }
 
-    /// A call that takes longer is slow, and so many of a hundred open it. Unless this is said, no
-    /// call is too slow.
+    /// A call that takes longer is slow, and so many of a hundred open it; so many of those that are to see open
+    /// it again. One that is dropped after that time was slow as well. Unless this is said, no call is too slow.
     #[must_use]
     pub fn slow_calls(self, longer_than: Duration, percent: u32) -> Self {
         self.with(|settings| settings.slow = Some((longer_than, percent)))
     }
 
-    /// How long everything must be refused (429) to open it.
+    /// How long everything must be refused (429) to open it, ten times at least.
     #[must_use]
     pub fn refused_for(self, refused_for: Duration) -> Self {
         self.with(|settings| settings.refused_for = refused_for.min(FOREVER))
     }
 
-    /// Whom to tell of every change of a circuit.
+    /// Whom to tell of every change of a circuit, one after the other.
     #[must_use]
     pub fn on_change(self, listener: impl Fn(&Change) + Send + Sync + 'static) -> Self {
-        Self { listener: Some(Arc::new(listener)), ..self }
+        let circuits = Arc::new(Keyed::new());
+        Self { listener: Some(Arc::new(listener)), circuits, ..self }
     }
 
     /// The circuit of a key. Circuits of more than [`KEYS_MAX`](crate::bounds::KEYS_MAX) keys that
     /// remember something are not told apart from new ones.
     pub fn circuit(&self, key: &str) -> Circuit {
-        let make = || Shared {
-            key: key.into(),
-            listener: self.listener.clone(),
-            machine: Mutex::new(Machine::new(self.settings, clock::now())),
-        };
-        let is_idle = |shared: &Shared| shared.machine().is_fresh(clock::now());
-        Circuit { shared: self.circuits.get(key, make, is_idle) }
+        let make = || Shared::new(key, self.listener.clone(), self.settings, clock::now());
+        let is_idle = |shared: &Shared| shared.is_fresh(clock::now());
+        Circuit::of(self.circuits.get(key, make, is_idle))
     }
 
     /// Circuits made under other rules stay with whoever has them.
@@ -204,188 +198,5 @@ impl Default for Breaker {
 impl fmt::Debug for Breaker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Breaker").field("settings", &self.settings).finish_non_exhaustive()
-    }
-}
-
-/// The circuit of one key. Clones are the same circuit.
-#[derive(Clone, Debug)]
-pub struct Circuit {
-    shared: Arc<Shared>,
-}
-
-struct Shared {
-    key: Arc<str>,
-    listener: Option<Listener>,
-    machine: Mutex<Machine>,
-}
-
-impl Circuit {
-    /// Makes a call if the circuit lets it through. An error is a failure.
-    pub async fn call<T, E>(
-        &self,
-        call: impl AsyncFnOnce() -> Result<T, E>,
-    ) -> Result<T, CallError<E>> {
-        let permit = self.enter().map_err(CallError::Open)?;
-        match call().await {
-            Ok(value) => {
-                permit.succeeded();
-                Ok(value)
-            }
-            Err(error) => {
-                permit.failed();
-                Err(CallError::Failed(error))
-            }
-        }
-    }
-
-    /// Lets a call through, or not. Whoever has the permit says how the call ended; one that is
-    /// dropped has not ended.
-    pub fn enter(&self) -> Result<Permit, Open> {
-        self.enter_at(clock::now())
-    }
-
-    pub(crate) fn enter_at(&self, now: Instant) -> Result<Permit, Open> {
-        let ticket = self.shared.change(|machine| machine.enter(now));
-        let ticket =
-            ticket.map_err(|retry_after| Open { key: self.shared.key.clone(), retry_after })?;
-        Ok(Permit { circuit: self.clone(), ticket: Some(ticket), began: now })
-    }
-
-    /// Whether a call would be let through, as far as can be told without making it.
-    pub fn check(&self) -> Result<(), Open> {
-        self.check_at(clock::now())
-    }
-
-    pub(crate) fn check_at(&self, now: Instant) -> Result<(), Open> {
-        let refusal = self.shared.machine().refusal(now);
-        refusal
-            .map_or(Ok(()), |retry_after| Err(Open { key: self.shared.key.clone(), retry_after }))
-    }
-
-    /// How it is.
-    pub fn state(&self) -> State {
-        self.shared.machine().state(clock::now())
-    }
-
-    /// Opens it until somebody takes that back; then calls are made to see.
-    pub fn force_open(&self, is_forced: bool) {
-        let now = clock::now();
-        self.shared.change(|machine| ((), machine.force(is_forced, now)));
-    }
-}
-
-impl Shared {
-    fn machine(&self) -> MutexGuard<'_, Machine> {
-        self.machine.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Does something to the machine, and tells of what changed when its lock is free again.
-    fn change<T>(&self, act: impl FnOnce(&mut Machine) -> (T, Option<machine::Turn>)) -> T {
-        let (answer, turn) = act(&mut self.machine());
-        if let Some(machine::Turn { from, to, reason }) = turn {
-            let change = Change { key: self.key.clone(), from, to, reason };
-            events::circuit(&change);
-            if let Some(listener) = &self.listener {
-                listener(&change);
-            }
-        }
-        answer
-    }
-}
-
-impl fmt::Debug for Shared {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let machine = self.machine();
-        f.debug_struct("Shared").field("key", &self.key).field("machine", &*machine).finish()
-    }
-}
-
-/// A call that was let through.
-#[derive(Debug)]
-pub struct Permit {
-    circuit: Circuit,
-    /// Gone when the end of the call was told.
-    ticket: Option<Ticket>,
-    began: Instant,
-}
-
-impl Permit {
-    /// The call went well.
-    pub fn succeeded(self) {
-        self.end(Outcome::Success, clock::now());
-    }
-
-    /// The call failed.
-    pub fn failed(self) {
-        self.end(Outcome::Failure, clock::now());
-    }
-
-    /// The call was refused: the other side works, and wants less.
-    pub fn refused(self) {
-        self.end(Outcome::Refusal, clock::now());
-    }
-
-    pub(crate) fn end(mut self, outcome: Outcome, now: Instant) {
-        if let Some(ticket) = self.ticket.take() {
-            let took = now.saturating_duration_since(self.began);
-            let shared = &self.circuit.shared;
-            shared.change(|machine| ((), machine.leave(ticket, outcome, took, now)));
-        }
-    }
-}
-
-impl Drop for Permit {
-    fn drop(&mut self) {
-        if let Some(ticket) = self.ticket.take() {
-            self.circuit.shared.machine().abandon(ticket);
-        }
-    }
-}
-
-/// A circuit is open: the call was not made.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Open {
-    /// Whose circuit.
-    pub key: Arc<str>,
-    /// How long until a call may be let through, if that is known.
-    pub retry_after: Option<Duration>,
-}
-
-impl fmt::Display for Open {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} does not work of late and was not called", self.key)?;
-        match self.retry_after {
-            Some(wait) => write!(f, "; try again in {} ms", wait.as_millis()),
-            None => Ok(()),
-        }
-    }
-}
-
-impl std::error::Error for Open {}
-
-/// Why a call brought nothing.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum CallError<E> {
-    /// It was not made.
-    Open(Open),
-    /// It was made, and failed.
-    Failed(E),
-}
-
-impl<E: fmt::Display> fmt::Display for CallError<E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Open(open) => open.fmt(f),
-            Self::Failed(error) => error.fmt(f),
-        }
-    }
-}
-
-impl<E: std::error::Error + 'static> std::error::Error for CallError<E> {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Open(_) => None,
-            Self::Failed(error) => error.source(),
-        }
     }
 }

@@ -15,7 +15,7 @@ use std::borrow::Cow;
 use std::time::{Duration, SystemTime};
 
 use http::header::{AGE, DATE, RETRY_AFTER};
-use http::{HeaderMap, HeaderName};
+use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::bounds::{ALLOWANCES_MAX, FIELD_BYTES_MAX};
 
@@ -51,14 +51,17 @@ pub struct Allowance {
     pub name: Option<String>,
     /// What is counted.
     pub unit: Unit,
+    /// Which requests it is for.
+    pub scope: Scope,
     /// How much there is of it when nothing was taken, if it was said.
     pub limit: Option<u64>,
     /// How much is left.
     pub remaining: u64,
-    /// How long until there is more, if it was said. Vendors differ on whether that is a little more
-    /// or all of it.
+    /// How long until there is more, if it was said; until all of it is back, if it is gradual.
     pub reset_after: Option<Duration>,
-    /// In how much time `limit` may be taken, if it was said.
+    /// Whether it comes back bit by bit, as a bucket fills.
+    pub is_gradual: bool,
+    /// In how much time `limit` may be taken, if it was said or can be told.
     pub period: Option<Duration>,
 }
 
@@ -71,6 +74,31 @@ pub enum Unit {
     Concurrent,
     /// Something of which a request may take more than one: bytes, or tokens of a language model.
     Amount,
+}
+
+/// Which requests an allowance is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// All of whoever made this one.
+    All,
+    /// Some, under a name that the server gives them: a resource of GitHub's, a bucket of Discord's.
+    Named(String),
+    /// Those to the same endpoint, as with X.
+    Endpoint,
+}
+
+impl Allowance {
+    /// The time from one unit to the next, if that can be told.
+    pub(crate) fn interval(&self) -> Option<Duration> {
+        let limit = u32::try_from(self.limit?).ok().filter(|limit| *limit > 0)?;
+        Some(self.period? / limit)
+    }
+
+    /// How long until there is enough for a request, as far as can be told: nobody knows how many tokens one takes.
+    fn enough_after(&self) -> Option<Duration> {
+        let is_next = self.is_gradual && self.unit == Unit::Requests;
+        is_next.then(|| self.interval()).flatten().or(self.reset_after)
+    }
 }
 
 impl Budget {
@@ -120,7 +148,7 @@ impl Budget {
     /// that is used up comes back.
     pub fn wait(&self) -> Option<Duration> {
         let used_up = self.allowances.iter().filter(|allowance| allowance.remaining == 0);
-        self.retry_after.or_else(|| used_up.filter_map(|allowance| allowance.reset_after).max())
+        self.retry_after.or_else(|| used_up.filter_map(Allowance::enough_after).max())
     }
 }
 
@@ -185,8 +213,20 @@ impl Now<'_> {
 }
 
 fn retry_after(fields: &HeaderMap, now: Now<'_>) -> Option<Duration> {
-    let exact = text(fields, &RETRY_AFTER_MS).and_then(|millis| moment::millis(&millis));
-    exact.or_else(|| moment::wait(&text(fields, &RETRY_AFTER)?, || now.get()))
+    let exact = longest(fields, &RETRY_AFTER_MS, moment::millis);
+    exact.or_else(|| longest(fields, &RETRY_AFTER, |text| moment::wait(text, || now.get())))
+}
+
+/// Of a wait that was told several times, be it on several lines or on one, the longest that can be read.
+fn longest(
+    fields: &HeaderMap,
+    name: &HeaderName,
+    read: impl Fn(&str) -> Option<Duration>,
+) -> Option<Duration> {
+    let lines = fields.get_all(name).iter().take(ALLOWANCES_MAX).filter_map(line);
+    let lines = lines.filter(|line| line.len() <= FIELD_BYTES_MAX);
+    // A date has a comma of its own.
+    lines.filter_map(|line| read(line).or_else(|| line.split(',').filter_map(&read).max())).max()
 }
 
 /// What a cache answers with was true of somebody else, some time ago.
@@ -205,14 +245,19 @@ fn flag(text: &str) -> Option<bool> {
 /// A field's lines as one value, if it is there and can be read.
 fn text<'a>(fields: &'a HeaderMap, name: &HeaderName) -> Option<Cow<'a, str>> {
     let mut lines = fields.get_all(name).iter();
-    let mut value = Cow::Borrowed(lines.next()?.to_str().ok()?);
-    for line in lines {
+    let mut value = Cow::Borrowed(line(lines.next()?)?);
+    for next in lines {
         if value.len() > FIELD_BYTES_MAX {
             return None;
         }
         let value = value.to_mut();
         value.push_str(", ");
-        value.push_str(line.to_str().ok()?);
+        value.push_str(line(next)?);
     }
     (value.len() <= FIELD_BYTES_MAX).then_some(value)
+}
+
+/// Go writes `µs`, so it may be more than ASCII.
+fn line(value: &HeaderValue) -> Option<&str> {
+    std::str::from_utf8(value.as_bytes()).ok()
 }

@@ -19,6 +19,20 @@ macro_rules! count {
     ($name:literal $(, $label:literal => $value:expr)*) => {{ $(let _: &'static str = $value;)* }};
 }
 
+/// So many more there are, or fewer.
+#[cfg(feature = "metrics")]
+macro_rules! weigh {
+    ($name:literal, $more:expr, $label:literal => $value:expr) => {
+        metrics::gauge!($name, $label => $value).increment($more)
+    };
+}
+#[cfg(not(feature = "metrics"))]
+macro_rules! weigh {
+    ($name:literal, $more:expr, $label:literal => $value:expr) => {{
+        let _: (f64, &'static str) = ($more, $value);
+    }};
+}
+
 /// So many seconds were waited.
 #[cfg(feature = "metrics")]
 macro_rules! spend {
@@ -47,6 +61,7 @@ pub(crate) fn gave_up(retries: u32, why: GaveUp) {
     let why = match why {
         GaveUp::Retries => "retries",
         GaveUp::Deadline => "deadline",
+        GaveUp::Circuit => "circuit",
         GaveUp::Share => "share",
     };
     tracing::debug!(retries, why, "does not try again");
@@ -54,16 +69,39 @@ pub(crate) fn gave_up(retries: u32, why: GaveUp) {
 }
 
 pub(crate) fn circuit(change: &Change) {
-    let state = |state| match state {
+    let (from, to) = (name(change.from), name(change.to));
+    let Change { key, reason, .. } = change;
+    tracing::info!(%key, from, to, ?reason, "a circuit changed");
+    count!("tollgate_client_circuit_changes_total", "to" => to);
+    circuit_gone(change.from);
+    circuit_is(change.to, 1.0);
+}
+
+/// A circuit is not in that state any more.
+pub(crate) fn circuit_gone(from: State) {
+    circuit_is(from, -1.0);
+}
+
+/// Circuits that are not closed are counted: of closed ones there is one for each host, and nobody wants to know.
+fn circuit_is(state: State, more: f64) {
+    if state != State::Closed {
+        weigh!("tollgate_client_circuits", more, "state" => name(state));
+    }
+}
+
+fn name(state: State) -> &'static str {
+    match state {
         State::Closed => "closed",
         State::Open => "open",
         State::HalfOpen => "half_open",
         State::ForcedOpen => "forced_open",
-    };
-    let (from, to) = (state(change.from), state(change.to));
-    let Change { key, reason, .. } = change;
-    tracing::info!(%key, from, to, ?reason, "a circuit changed");
-    count!("tollgate_client_circuit_changes_total", "to" => to);
+    }
+}
+
+/// A call was not made.
+pub(crate) fn not_made(why: &'static str) {
+    tracing::debug!(why, "was not made");
+    count!("tollgate_client_not_made_total", "why" => why);
 }
 
 pub(crate) fn throttled(waited: Duration, has_passed: bool) {

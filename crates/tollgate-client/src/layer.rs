@@ -1,9 +1,9 @@
 //! The rules around any HTTP client that is a tower service.
 
+use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
 use std::future::poll_fn;
-use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -15,7 +15,7 @@ use tower_service::Service;
 
 use crate::breaker::Open;
 use crate::clock;
-use crate::rules::{Call, NotStarted, Repeatable, Rules};
+use crate::rules::{Call, Ended, NotStarted, Repeatable, Rules};
 use crate::throttle::Throttled;
 
 /// Puts [`Rules`] around a client.
@@ -62,6 +62,9 @@ impl<S, B> Layer<S> for ClientLayer<B> {
 }
 
 /// A client under [`Rules`].
+///
+/// It is always ready: the client in it is made ready for each attempt when it is its turn. Whoever waits for its
+/// budget holds no place of a `ConcurrencyLimit` that others could use.
 pub struct ClientService<S, B> {
     inner: S,
     layer: ClientLayer<B>,
@@ -84,7 +87,7 @@ impl<S, B, R> Service<Request<B>> for ClientService<S, B>
 where
     S: Service<Request<B>, Response = Response<R>> + Clone + Send + 'static,
     S::Future: Send,
-    S::Error: Send,
+    S::Error: Send + 'static,
     B: Send + 'static,
     R: Send + 'static,
 {
@@ -92,15 +95,12 @@ where
     type Error = SendError<S::Error>;
     type Future = Pin<Box<dyn Future<Output = Result<Response<R>, SendError<S::Error>>> + Send>>;
 
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        self.inner.poll_ready(context).map_err(SendError::Failed)
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        // The one that is ready is the one to call.
-        let next = self.inner.clone();
-        let ready = mem::replace(&mut self.inner, next);
-        Box::pin(send(self.layer.clone(), ready, request))
+        Box::pin(send(self.layer.clone(), self.inner.clone(), request))
     }
 }
 
@@ -111,36 +111,74 @@ async fn send<S, B, R>(
 ) -> Result<Response<R>, SendError<S::Error>>
 where
     S: Service<Request<B>, Response = Response<R>>,
+    S::Error: 'static,
 {
+    let rules = &layer.rules;
     let (is_repeatable, mut course) = {
         let call = Call {
-            host: host(request.uri(), request.headers()),
+            host: &host(request.uri(), request.headers()),
             method: request.method(),
             path: request.uri().path(),
             fields: request.headers(),
+            extensions: request.extensions(),
         };
-        let is_marked = request.extensions().get::<Repeatable>().is_some();
-        (is_marked || call.is_idempotent(), layer.rules.begin(&call))
+        let is_marked = call.extensions.get::<Repeatable>().is_some();
+        (is_marked || call.is_idempotent(), rules.begin(&call))
     };
+    // What the attempt before brought, should the next one not be made.
+    let mut last = None;
     loop {
-        let started = course.start().await?;
+        let pass = match course.turn().await {
+            Ok(pass) => pass,
+            Err(why) => return last.unwrap_or(Err(why.into())),
+        };
+        let was_ready = match make_ready(&mut inner).await {
+            Ok(was_ready) => was_ready,
+            Err(error) => return last.unwrap_or(Err(SendError::Failed(error))),
+        };
+        let started = match course.start(pass, (!was_ready).then(clock::now)) {
+            Ok(started) => started,
+            Err(why) => return last.unwrap_or(Err(why.into())),
+        };
         let spare = if is_repeatable { copy(&request, layer.replay) } else { None };
         let answer = inner.call(request).await;
-        let head = answer.as_ref().ok().map(|answer| (answer.status(), answer.headers()));
-        let (Some(then), Some(next)) = (course.end(started, head, spare.is_some()), spare) else {
-            return answer.map_err(SendError::Failed);
+        let ended = match &answer {
+            Ok(answer) => Ended::Answered(answer.status(), answer.headers()),
+            Err(error) if rules.is_ours(error) => Ended::Ours,
+            Err(_) => Ended::Lost,
         };
-        drop(answer);
+        let then = course.end(started, ended, spare.is_some());
+        let answer = answer.map_err(SendError::Failed);
+        let (Some(then), Some(next)) = (then, spare) else { return answer };
+        last = Some(answer);
         clock::wait_until(then).await;
-        poll_fn(|context| inner.poll_ready(context)).await.map_err(SendError::Failed)?;
         request = next;
     }
 }
 
-/// Of a request that does not say whom it asks, the field that does.
-fn host<'a>(uri: &'a Uri, fields: &'a HeaderMap) -> &'a str {
+/// Waits until a client takes a request; tells whether it did at once.
+async fn make_ready<S: Service<R>, R>(inner: &mut S) -> Result<bool, S::Error> {
+    let mut was_ready = true;
+    poll_fn(|context| {
+        let ready = inner.poll_ready(context);
+        was_ready &= ready.is_ready();
+        ready
+    })
+    .await?;
+    Ok(was_ready)
+}
+
+/// Of a request that does not say whom it asks, the field that does. What stands before an @ is a secret, and whom it asks
+/// is the same without; nor does it matter how a host is spelled.
+fn host<'a>(uri: &'a Uri, fields: &'a HeaderMap) -> Cow<'a, str> {
     let authority = uri.authority().map(http::uri::Authority::as_str);
-    authority.or_else(|| fields.get(HOST)?.to_str().ok()).unwrap_or_default()
+    let host = authority.or_else(|| fields.get(HOST)?.to_str().ok()).unwrap_or_default();
+    let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
+    if host.bytes().any(|byte| byte.is_ascii_uppercase()) {
+        Cow::Owned(host.to_ascii_lowercase())
+    } else {
+        Cow::Borrowed(host)
+    }
 }
 
 fn copy<B>(request: &Request<B>, replay: fn(&B) -> Option<B>) -> Option<Request<B>> {

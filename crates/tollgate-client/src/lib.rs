@@ -35,7 +35,7 @@ mod throttle;
 pub use crate::reqwest::ClientMiddleware;
 pub use backoff::Backoff;
 pub use breaker::{Breaker, CallError, Change, Circuit, Open, Permit, Reason, State};
-pub use budget::{Allowance, Budget, Unit};
+pub use budget::{Allowance, Budget, Scope, Unit};
 #[cfg(feature = "tower")]
 pub use layer::{ClientLayer, ClientService, SendError};
 pub use retry::{Attempt, Retry};

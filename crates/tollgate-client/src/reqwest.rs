@@ -7,7 +7,7 @@ use reqwest::{Request, Response};
 use reqwest_middleware::{Error, Middleware, Next, Result};
 
 use crate::clock;
-use crate::rules::{Call, NotStarted, Repeatable, Rules};
+use crate::rules::{Call, Ended, NotStarted, Repeatable, Rules};
 
 /// Puts [`Rules`] around a reqwest client, as a `reqwest-middleware`.
 ///
@@ -36,20 +36,28 @@ impl ClientMiddleware {
             // What stands before an @ is a secret, and whom it asks is the same without.
             let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
             let (method, fields) = (request.method(), request.headers());
-            let call = Call { host, method, path: url.path(), fields };
+            let call = Call { host, method, path: url.path(), fields, extensions };
             let is_marked = extensions.get::<Repeatable>().is_some();
             (is_marked || call.is_idempotent(), self.rules.begin(&call))
         };
+        // What the attempt before brought, should the next one not be made.
+        let mut last = None;
         loop {
-            let started = course.start().await.map_err(refusal)?;
+            let pass = course.turn().await;
+            let started = match pass.and_then(|pass| course.start(pass, None)) {
+                Ok(started) => started,
+                Err(why) => return last.unwrap_or(Err(refusal(why))),
+            };
             let spare = if is_repeatable { request.try_clone() } else { None };
             let answer = next.clone().run(request, extensions).await;
-            let head = answer.as_ref().ok().map(|answer| (answer.status(), answer.headers()));
-            let may_repeat = spare.is_some() && !answer.as_ref().is_err_and(is_ours);
-            let (Some(then), Some(copy)) = (course.end(started, head, may_repeat), spare) else {
-                return answer;
+            let ended = match &answer {
+                Ok(answer) => Ended::Answered(answer.status(), answer.headers()),
+                Err(error) if is_ours(error) || self.rules.is_ours(error) => Ended::Ours,
+                Err(_) => Ended::Lost,
             };
-            drop(answer);
+            let then = course.end(started, ended, spare.is_some());
+            let (Some(then), Some(copy)) = (then, spare) else { return answer };
+            last = Some(answer);
             clock::wait_until(then).await;
             request = copy;
         }
@@ -81,7 +89,7 @@ fn refusal(why: NotStarted) -> Error {
     }
 }
 
-/// Whether a request failed on this side, where it would fail again.
+/// Whether a request failed on this side, where it would fail again and whom it asks knows nothing of it.
 fn is_ours(error: &Error) -> bool {
     match error {
         Error::Reqwest(error) => error.is_builder() || error.is_redirect(),

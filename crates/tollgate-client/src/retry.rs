@@ -37,12 +37,15 @@ use crate::random::Random;
 /// # Ok::<(), std::io::Error>(())
 /// ```
 ///
-/// Clones share what may be retried: make one for each service that is called.
+/// Clones share what may be retried: for [`run`](Self::run), make one for each service that is called. Under `Rules`
+/// each host has a share of its own.
 #[derive(Clone, Debug)]
 pub struct Retry {
     backoff: Backoff,
     retries_max: u32,
     deadline: Duration,
+    percent: u32,
+    /// What `run` takes from.
     share: Arc<Share>,
     random: Arc<Random>,
 }
@@ -90,6 +93,8 @@ pub(crate) enum GaveUp {
     Retries,
     /// The wait would end after the deadline.
     Deadline,
+    /// Whom it asks does not work of late, and will still be left alone by then.
+    Circuit,
     /// Too many others are retries already.
     Share,
 }
@@ -110,7 +115,8 @@ impl Retry {
             backoff: Backoff::default(),
             retries_max: 5,
             deadline: Duration::from_secs(120),
-            share: Arc::new(Share::new(20, clock::now())),
+            percent: 20,
+            share: Arc::new(Share::new(clock::now())),
             random: Arc::new(Random::new()),
         }
     }
@@ -136,10 +142,11 @@ impl Retry {
     }
 
     /// How many retries there may be for a hundred requests. One a second is allowed besides, and ten
-    /// of these are saved, so that who sends little may retry as well.
+    /// of these are saved, so that who sends little may retry as well. Those whom the other side told when to come
+    /// back are not counted.
     #[must_use]
     pub fn share(self, percent: u32) -> Self {
-        Self { share: Arc::new(Share::new(percent, clock::now())), ..self }
+        Self { percent, share: Arc::new(Share::new(clock::now())), ..self }
     }
 
     /// The chance in its waits, the same every time: for simulations, and for tests.
@@ -155,26 +162,41 @@ impl Retry {
         A: FnMut() -> F,
         F: Future<Output = Attempt<T>>,
     {
-        let mut series = self.begin(clock::now());
+        let mut series = self.begin(&self.share, clock::now());
         loop {
             let (last, cause) = match attempt().await {
                 Attempt::Done(value) => return value,
                 Attempt::Refused { last, wait } => (last, Cause::Refused(wait)),
                 Attempt::Failed { last, wait } => (last, Cause::Failed(wait)),
             };
-            let Some(next) = self.next(&mut series, cause, clock::now()) else { return last };
+            let next = self.next(&mut series, &self.share, cause, clock::now(), |_| true);
+            let Some(next) = next else { return last };
             clock::wait_until(next).await;
         }
     }
 
-    pub(crate) fn begin(&self, now: Instant) -> Series {
-        self.share.earn(now);
+    pub(crate) fn begin(&self, share: &Share, now: Instant) -> Series {
+        share.earn(self.percent, now);
         Series { deadline: now + self.deadline, retries: 0 }
     }
 
-    /// When to try again, if at all.
-    pub(crate) fn next(&self, series: &mut Series, cause: Cause, now: Instant) -> Option<Instant> {
-        match self.plan(series, cause, now) {
+    /// When to try again, if at all: only at a moment at which that can be.
+    pub(crate) fn next(
+        &self,
+        series: &mut Series,
+        share: &Share,
+        cause: Cause,
+        now: Instant,
+        can_be: impl FnOnce(Instant) -> bool,
+    ) -> Option<Instant> {
+        let wait = self.wait(series, cause, now).and_then(|wait| {
+            if !can_be(now + wait) {
+                return Err(GaveUp::Circuit);
+            }
+            let is_asked_for = matches!(cause, Cause::Refused(wait) if !wait.is_zero());
+            if is_asked_for || share.spend(now) { Ok(wait) } else { Err(GaveUp::Share) }
+        });
+        match wait {
             Ok(wait) => {
                 series.retries += 1;
                 events::retry(series.retries, wait, cause);
@@ -187,7 +209,7 @@ impl Retry {
         }
     }
 
-    fn plan(&self, series: &Series, cause: Cause, now: Instant) -> Result<Duration, GaveUp> {
+    fn wait(&self, series: &Series, cause: Cause, now: Instant) -> Result<Duration, GaveUp> {
         if series.retries >= self.retries_max {
             return Err(GaveUp::Retries);
         }
@@ -209,14 +231,7 @@ impl Retry {
             }
             None => self.backoff.wait(series.retries, random),
         };
-        if now + wait > series.deadline {
-            return Err(GaveUp::Deadline);
-        }
-        let is_asked_for = matches!(cause, Cause::Refused(_)) && told.is_some();
-        if !is_asked_for && !self.share.spend(now) {
-            return Err(GaveUp::Share);
-        }
-        Ok(wait)
+        if now + wait > series.deadline { Err(GaveUp::Deadline) } else { Ok(wait) }
     }
 }
 

@@ -2,22 +2,25 @@
 //!
 //! ```text
 //! Rules::begin      request → course       (which lane, which circuit)
-//! Course::start     waits for its turn     (or: throttled, or: the circuit is open)
+//! Course::turn      waits for its turn     (or: throttled, or: the circuit is open)
+//! the client        is made ready
+//! Course::start     enters the circuit     (or: it is open)
 //! the attempt       request → answer
 //! Course::end       answer → what it says  (budget to the lane, outcome to the circuit)
 //! Retry             when to start again, if at all
 //! ```
 
-use std::borrow::Cow;
+use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
-use http::{HeaderMap, HeaderName, Method, StatusCode};
+use http::{Extensions, HeaderMap, HeaderName, Method, StatusCode};
 use tokio::time::Instant;
 
 use crate::breaker::{Breaker, Circuit, Open, Outcome, Permit};
 use crate::budget::Budget;
 use crate::clock;
+use crate::events;
 use crate::retry::{Cause, Retry, Series};
 use crate::throttle::{Lane, Pass, Throttle, Throttled};
 
@@ -33,14 +36,16 @@ pub struct Rules {
     breaker: Breaker,
     throttle_by: Option<KeyOf>,
     break_by: Option<KeyOf>,
+    ours: Option<IsOurs>,
 }
 
 type KeyOf = Arc<dyn Fn(&Call<'_>) -> String + Send + Sync>;
+type IsOurs = Arc<dyn Fn(&dyn Any) -> bool + Send + Sync>;
 
 /// What is known of a request before it is made.
 #[derive(Clone, Copy, Debug)]
 pub struct Call<'a> {
-    /// Whom it asks: a host, with its port if it was said.
+    /// Whom it asks: a host in lower case, with its port if it was said.
     pub host: &'a str,
     /// What it asks to do.
     pub method: &'a Method,
@@ -48,6 +53,8 @@ pub struct Call<'a> {
     pub path: &'a str,
     /// Its fields.
     pub fields: &'a HeaderMap,
+    /// What the caller has attached to it, and nobody sends.
+    pub extensions: &'a Extensions,
 }
 
 /// An extension of requests: this one may be made twice, whatever its method is.
@@ -81,8 +88,8 @@ impl Rules {
         Self { breaker, ..self }
     }
 
-    /// Which requests share a budget: those for which this is the same. All of one host, unless said;
-    /// say host and API key where a process has several.
+    /// Which requests share a budget, and a share of retries: those for which this is the same. All of one host, unless
+    /// said; say host and API key where a process has several, or host and path where each has a budget of its own.
     #[must_use]
     pub fn throttle_by(self, key: impl Fn(&Call<'_>) -> String + Send + Sync + 'static) -> Self {
         Self { throttle_by: Some(Arc::new(key)), ..self }
@@ -95,15 +102,31 @@ impl Rules {
         Self { break_by: Some(Arc::new(key)), ..self }
     }
 
+    /// Which errors of a client are of this side: such a request is not tried again, and whom it asks is not
+    /// blamed for it. Unless said, every error of a tower service is a connection that failed; of reqwest, those of
+    /// building a request, of redirects and of other middleware are ours already.
+    #[must_use]
+    pub fn ours<E: 'static>(self, is_ours: impl Fn(&E) -> bool + Send + Sync + 'static) -> Self {
+        let is_ours = move |error: &dyn Any| error.downcast_ref().is_some_and(&is_ours);
+        Self { ours: Some(Arc::new(is_ours)), ..self }
+    }
+
     pub(crate) fn begin(&self, call: &Call<'_>) -> Course<'_> {
         let now = clock::now();
-        Course {
-            began: Some(now),
-            retry: &self.retry,
-            lane: self.throttle.lane(&key(self.throttle_by.as_ref(), call)),
-            circuit: self.breaker.circuit(&key(self.break_by.as_ref(), call)),
-            series: self.retry.begin(now),
-        }
+        let lane = match &self.throttle_by {
+            Some(key) => self.throttle.lane(&key(call)),
+            None => self.throttle.lane_of_host(call.host),
+        };
+        let circuit = match &self.break_by {
+            Some(key) => self.breaker.circuit(&key(call)),
+            None => self.breaker.circuit(call.host),
+        };
+        let series = self.retry.begin(lane.share(), now);
+        Course { began: Some(now), retry: &self.retry, lane, circuit, series }
+    }
+
+    pub(crate) fn is_ours<E: 'static>(&self, error: &E) -> bool {
+        self.ours.as_ref().is_some_and(|is_ours| is_ours(error))
     }
 }
 
@@ -114,10 +137,6 @@ impl fmt::Debug for Rules {
         told.field("retry", retry).field("throttle", throttle).field("breaker", breaker);
         told.finish_non_exhaustive()
     }
-}
-
-fn key<'a>(key_of: Option<&KeyOf>, call: &Call<'a>) -> Cow<'a, str> {
-    key_of.map_or(Cow::Borrowed(call.host), |key_of| Cow::Owned(key_of(call)))
 }
 
 impl Call<'_> {
@@ -152,14 +171,33 @@ pub(crate) enum NotStarted {
     Open(Open),
 }
 
+/// How an attempt ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Ended<'a> {
+    Answered(StatusCode, &'a HeaderMap),
+    /// There is no answer.
+    Lost,
+    /// It did not reach whom it asks.
+    Ours,
+}
+
 impl Course<'_> {
-    pub(crate) async fn start(&mut self) -> Result<Started, NotStarted> {
+    /// Waits until it is its turn.
+    pub(crate) async fn turn(&mut self) -> Result<Pass, NotStarted> {
         // Nobody waits for its turn just to hear that the circuit is open.
         let now = self.began.take().unwrap_or_else(clock::now);
-        self.circuit.check_at(now).map_err(NotStarted::Open)?;
+        self.circuit.check_at(now).map_err(|open| {
+            events::not_made("open");
+            NotStarted::Open(open)
+        })?;
         let pass = self.lane.pass_until(now, self.series.deadline()).await;
-        let pass = pass.map_err(NotStarted::Throttled)?;
-        let permit = self.circuit.enter_at(pass.went_at()).map_err(NotStarted::Open)?;
+        pass.map_err(NotStarted::Throttled)
+    }
+
+    /// It goes now: at the moment of its turn, unless it had to wait for its client.
+    pub(crate) fn start(&self, pass: Pass, now: Option<Instant>) -> Result<Started, NotStarted> {
+        let now = now.unwrap_or_else(|| pass.went_at());
+        let permit = self.circuit.enter_at(now).map_err(NotStarted::Open)?;
         Ok(Started { pass, permit })
     }
 
@@ -167,37 +205,47 @@ impl Course<'_> {
     pub(crate) fn end(
         &mut self,
         started: Started,
-        answer: Option<(StatusCode, &HeaderMap)>,
+        ended: Ended<'_>,
         may_repeat: bool,
     ) -> Option<Instant> {
         let now = clock::now();
-        let cause = started.end(answer, now)?;
-        if may_repeat { self.retry.next(&mut self.series, cause, now) } else { None }
+        let cause = started.end(ended, now)?;
+        if !may_repeat {
+            return None;
+        }
+        let Self { retry, lane, circuit, series, .. } = self;
+        let can_be = |then| circuit.check_at(then).is_ok();
+        retry.next(series, lane.share(), cause, now, can_be)
     }
 }
 
 impl Started {
-    fn end(self, answer: Option<(StatusCode, &HeaderMap)>, now: Instant) -> Option<Cause> {
+    fn end(self, ended: Ended<'_>, now: Instant) -> Option<Cause> {
         let Self { pass, permit } = self;
-        let Some((status, fields)) = answer else {
-            permit.end(Outcome::Failure, now);
-            return Some(Cause::Failed(None));
+        let (status, fields) = match ended {
+            Ended::Answered(status, fields) => (status, fields),
+            Ended::Lost => {
+                permit.end(Outcome::Failure, now);
+                return Some(Cause::Failed(None));
+            }
+            Ended::Ours => return None,
         };
         let budget = Budget::read_by(fields, &clock::date);
         let cause = if is_refusal(status, &budget) {
             permit.end(Outcome::Refusal, now);
             pass.refused_at(&budget, now);
             Some(budget.wait().map_or(Cause::Failed(None), Cause::Refused))
-        } else if status == StatusCode::SERVICE_UNAVAILABLE {
+        } else if status.is_server_error() {
             permit.end(Outcome::Failure, now);
-            match budget.retry_after() {
-                Some(_) => pass.refused_at(&budget, now),
-                None => pass.answered_at(&budget, now),
+            let is_unavailable = status == StatusCode::SERVICE_UNAVAILABLE;
+            if is_unavailable && budget.retry_after().is_some() {
+                pass.refused_at(&budget, now);
+            } else {
+                pass.failed_at(&budget, now);
             }
-            Some(Cause::Failed(budget.retry_after()))
+            is_unavailable.then(|| Cause::Failed(budget.retry_after()))
         } else {
-            let is_failure = status.is_server_error();
-            permit.end(if is_failure { Outcome::Failure } else { Outcome::Success }, now);
+            permit.end(Outcome::Success, now);
             pass.answered_at(&budget, now);
             None
         };

@@ -18,13 +18,14 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 use tollgate_core::{ChargeId, Cost, Limit};
 
-use self::pace::Pace;
+use self::pace::{News, Pace};
 use crate::bounds::{FOREVER, WAITING_MAX};
 use crate::budget::Budget;
 use crate::clock;
 use crate::events;
 use crate::keyed::Keyed;
 use crate::local::{Local, When};
+use crate::retry::Share;
 
 /// Lanes by key, all under the same rules.
 ///
@@ -76,12 +77,20 @@ impl Throttle {
             turn: tokio::sync::Mutex::new(()),
             news: Notify::new(),
             waiting: AtomicUsize::new(0),
+            share: Share::new(clock::now()),
             known: Mutex::new(Known {
                 pace: Pace::default(),
                 local: self.limit.map(|limit| Local::new(limit, clock::now(), clock::date())),
             }),
         };
-        Lane { shared: self.lanes.get(key, make, |shared| shared.known().is_fresh(clock::now())) }
+        let shared = self.lanes.get(key, make, |shared| shared.is_fresh(clock::now()));
+        Lane { shared, is_of_host: false }
+    }
+
+    /// The lane of a host, all of whose endpoints share it.
+    #[cfg(any(feature = "reqwest", feature = "tower"))]
+    pub(crate) fn lane_of_host(&self, host: &str) -> Lane {
+        Lane { is_of_host: true, ..self.lane(host) }
     }
 }
 
@@ -95,6 +104,7 @@ impl Default for Throttle {
 #[derive(Clone, Debug)]
 pub struct Lane {
     shared: Arc<Shared>,
+    is_of_host: bool,
 }
 
 #[derive(Debug)]
@@ -105,6 +115,8 @@ struct Shared {
     /// Something may be possible that was not. Only the first listens.
     news: Notify,
     waiting: AtomicUsize,
+    /// Of the requests that come down it, how many may be retries.
+    share: Share,
     known: Mutex<Known>,
 }
 
@@ -121,6 +133,17 @@ impl Lane {
         self.pass_until(now, now + FOREVER).await
     }
 
+    /// Forgets what responses said, for when that was a mistake: who waits for it goes.
+    pub fn reopen(&self) {
+        self.shared.known().pace.reopen();
+        self.shared.news.notify_one();
+    }
+
+    #[cfg(any(feature = "reqwest", feature = "tower"))]
+    pub(crate) fn share(&self) -> &Share {
+        &self.shared.share
+    }
+
     /// The same from `began` on, and not after `latest`.
     pub(crate) async fn pass_until(
         &self,
@@ -133,16 +156,23 @@ impl Lane {
         {
             return Ok(pass);
         }
-        let deadline = (began + self.shared.wait_max).min(latest);
+        let passed = self.wait_in_turn((began + self.shared.wait_max).min(latest)).await;
+        let waited = clock::now() - began;
+        if !waited.is_zero() {
+            events::throttled(waited, passed.is_ok());
+        }
+        if passed.is_err() {
+            events::not_made("throttled");
+        }
+        passed
+    }
+
+    async fn wait_in_turn(&self, deadline: Instant) -> Result<Pass, Throttled> {
         let waiting = Waiting::of(&self.shared);
         if waiting.number > WAITING_MAX {
             return Err(Throttled { retry_after: None });
         }
         let passed = timeout_at(deadline, self.wait(deadline)).await;
-        let waited = clock::now() - began;
-        if !waited.is_zero() {
-            events::throttled(waited, matches!(passed, Ok(Ok(_))));
-        }
         passed.unwrap_or(Err(Throttled { retry_after: None }))
     }
 
@@ -167,14 +197,20 @@ impl Lane {
                     }
                 }
                 Err(When::Never) => return Err(Throttled { retry_after: None }),
-                Err(When::Now | When::Later) => self.shared.news.notified().await,
+                Err(When::Now | When::Later) => {
+                    let again = self.shared.known().pace.looks_again_at();
+                    tokio::select! {
+                        () = clock::wait_until(again.unwrap_or(deadline)) => {}
+                        () = self.shared.news.notified() => {}
+                    }
+                }
             }
         }
     }
 
     fn take(&self, now: Instant) -> Result<Pass, When> {
-        let slot = self.shared.known().take(now)?;
-        Ok(Pass { lane: self.clone(), slot, went_at: now })
+        let (slot, number) = self.shared.known().take(now)?;
+        Ok(Pass { lane: self.clone(), slot, number, went_at: now })
     }
 }
 
@@ -182,11 +218,15 @@ impl Shared {
     fn known(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    fn is_fresh(&self, now: Instant) -> bool {
+        self.known().is_fresh(now) && self.share.is_fresh(now)
+    }
 }
 
 impl Known {
-    /// Takes a place under way, and of a limit that counts those under way its slot.
-    fn take(&mut self, now: Instant) -> Result<Option<ChargeId>, When> {
+    /// Takes a place under way, and of a limit that counts those under way its slot; tells the number of the request.
+    fn take(&mut self, now: Instant) -> Result<(Option<ChargeId>, u64), When> {
         match self.pace.when(now) {
             When::Now => {}
             when => return Err(when),
@@ -199,8 +239,7 @@ impl Known {
                 when => when,
             })?,
         };
-        self.pace.sent(now);
-        Ok(slot)
+        Ok((slot, self.pace.sent(now)))
     }
 
     fn is_fresh(&mut self, now: Instant) -> bool {
@@ -213,6 +252,7 @@ impl Known {
 pub struct Pass {
     lane: Lane,
     slot: Option<ChargeId>,
+    number: u64,
     went_at: Instant,
 }
 
@@ -230,7 +270,17 @@ impl Pass {
     pub(crate) fn answered_at(self, budget: &Budget, now: Instant) {
         let shared = &self.lane.shared;
         let others_wait = shared.waiting.load(Ordering::Relaxed) > 0;
-        shared.known().pace.answered(budget, others_wait, now);
+        shared.known().pace.answered(self.news(budget, now), others_wait);
+    }
+
+    /// The request failed (500 and above): what the response says is believed, but that there was one is no sign that
+    /// more may go.
+    pub fn failed(self, budget: &Budget) {
+        self.failed_at(budget, clock::now());
+    }
+
+    pub(crate) fn failed_at(self, budget: &Budget, now: Instant) {
+        self.lane.shared.known().pace.failed(self.news(budget, now));
     }
 
     /// The request was refused (429, or 503): everybody stays away as long as the response says, and
@@ -240,7 +290,12 @@ impl Pass {
     }
 
     pub(crate) fn refused_at(self, budget: &Budget, now: Instant) {
-        self.lane.shared.known().pace.refused(budget, now);
+        self.lane.shared.known().pace.refused(self.news(budget, now));
+    }
+
+    fn news<'a>(&self, budget: &'a Budget, now: Instant) -> News<'a> {
+        let &Self { number, went_at, .. } = self;
+        News { budget, number, went_at, is_of_host: self.lane.is_of_host, now }
     }
 }
 

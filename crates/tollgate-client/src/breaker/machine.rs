@@ -3,13 +3,14 @@
 //! A ticket is of the state in which it was given out. When that has ended, how its call ends tells
 //! nothing about the present one, and its place is not there any more.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::window::{Counts, Window};
 use super::{Reason, Settings, State};
-use crate::bounds::REFUSALS_MIN;
+use crate::bounds::{CHANGES_UNTOLD_MAX, REFUSALS_MIN};
 
 #[derive(Debug)]
 pub(super) struct Machine {
@@ -17,14 +18,25 @@ pub(super) struct Machine {
     phase: Phase,
     /// How often the phase has changed.
     generation: u64,
+    /// Changes of which nobody was told yet.
+    turns: VecDeque<Turn>,
 }
 
 #[derive(Debug)]
 enum Phase {
-    Closed { failures: u32, refusals: Option<Refusals>, window: Window },
-    Open { until: Instant },
-    HalfOpen { probes: u32, successes: u32, since: Instant },
+    Closed(Calls),
+    Open { until: Instant, by_refusals: bool },
+    HalfOpen(Trial),
     Forced,
+}
+
+/// Calls of a closed circuit.
+#[derive(Debug)]
+struct Calls {
+    /// In a row.
+    failures: u32,
+    refusals: Option<Refusals>,
+    window: Window,
 }
 
 /// Nothing but refusals since then.
@@ -34,10 +46,21 @@ struct Refusals {
     count: u32,
 }
 
+/// Calls that are to see.
+#[derive(Debug, Default)]
+struct Trial {
+    /// When each of those under way began, that have not lost their place.
+    probes: Vec<Instant>,
+    successes: u32,
+    slow: u32,
+    by_refusals: bool,
+}
+
 /// Names a call that was let through.
 #[derive(Debug)]
 pub(super) struct Ticket {
     generation: u64,
+    began: Instant,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +68,8 @@ pub(crate) enum Outcome {
     Success,
     Failure,
     Refusal,
+    /// Nobody waited for its end.
+    Dropped,
 }
 
 /// From one state to the next.
@@ -55,25 +80,28 @@ pub(super) struct Turn {
     pub(super) reason: Reason,
 }
 
-/// A ticket, or how long until there may be one.
-type Entrance = Result<Ticket, Option<Duration>>;
-
 impl Machine {
     pub(super) fn new(settings: Settings, now: Instant) -> Self {
-        Self { settings, phase: Phase::closed(&settings, now), generation: 0 }
+        let phase = Phase::closed(&settings, now);
+        Self { settings, phase, generation: 0, turns: VecDeque::new() }
     }
 
     pub(super) fn state(&self, now: Instant) -> State {
         match self.phase {
-            Phase::Open { until } if until <= now => State::HalfOpen,
+            Phase::Open { until, .. } if until <= now => State::HalfOpen,
             _ => self.phase.state(),
         }
+    }
+
+    /// The state of the last change: that an open circuit has rested is told when somebody comes.
+    pub(super) fn state_as_told(&self) -> State {
+        self.phase.state()
     }
 
     /// Whether it behaves as a new one would.
     pub(super) fn is_fresh(&self, now: Instant) -> bool {
         match &self.phase {
-            Phase::Closed { failures: 0, refusals: None, window } => {
+            Phase::Closed(Calls { failures: 0, refusals: None, window }) => {
                 window.clone().counts(now).calls == 0
             }
             _ => false,
@@ -83,131 +111,175 @@ impl Machine {
     /// If nobody gets a ticket, how long until somebody may.
     pub(super) fn refusal(&self, now: Instant) -> Option<Option<Duration>> {
         match self.phase {
-            Phase::Open { until } if now < until => Some(Some(until - now)),
+            Phase::Open { until, .. } if now < until => Some(Some(until - now)),
             Phase::Forced => Some(None),
             _ => None,
         }
     }
 
-    pub(super) fn enter(&mut self, now: Instant) -> (Entrance, Option<Turn>) {
-        let open_for = self.settings.open_for;
-        let turn = match self.phase {
-            Phase::Open { until } if until <= now => {
-                let half_open = Phase::HalfOpen { probes: 0, successes: 0, since: now };
-                Some(self.turn(half_open, Reason::Rested))
-            }
-            // Calls that never end must not keep everybody out.
-            Phase::HalfOpen { probes, since, .. } if probes > 0 && since + open_for < now => {
-                Some(self.turn(Phase::Open { until: now + open_for }, Reason::Stuck))
-            }
-            _ => None,
+    /// A ticket, or how long until there may be one.
+    pub(super) fn enter(&mut self, now: Instant) -> Result<Ticket, Option<Duration>> {
+        if let Phase::Open { until, by_refusals } = self.phase
+            && until <= now
+        {
+            let trial = Trial { by_refusals, ..Trial::default() };
+            self.turn(Phase::HalfOpen(trial), Reason::Rested);
+        }
+        let is_let_through = match &mut self.phase {
+            Phase::Closed(_) => true,
+            Phase::Open { until, .. } => return Err(Some(until.saturating_duration_since(now))),
+            Phase::HalfOpen(trial) => trial.enter(&self.settings, now),
+            Phase::Forced => false,
         };
-        let entrance = match &mut self.phase {
-            Phase::Closed { .. } => Ok(()),
-            Phase::Open { until } => Err(Some(until.saturating_duration_since(now))),
-            Phase::HalfOpen { probes, successes, .. } => {
-                let is_free = *probes + *successes < self.settings.successes;
-                *probes += u32::from(is_free);
-                if is_free { Ok(()) } else { Err(None) }
-            }
-            Phase::Forced => Err(None),
-        };
-        (entrance.map(|()| Ticket { generation: self.generation }), turn)
+        is_let_through.then_some(Ticket { generation: self.generation, began: now }).ok_or(None)
     }
 
     #[expect(clippy::needless_pass_by_value, reason = "a ticket is used once")]
-    pub(super) fn leave(
-        &mut self,
-        ticket: Ticket,
-        outcome: Outcome,
-        took: Duration,
-        now: Instant,
-    ) -> Option<Turn> {
+    pub(super) fn leave(&mut self, ticket: Ticket, outcome: Outcome, now: Instant) {
         if ticket.generation != self.generation {
-            return None;
+            return;
         }
         let settings = &self.settings;
-        let open = || Phase::Open { until: now + settings.open_for };
-        match &mut self.phase {
-            Phase::Closed { failures, refusals, window } => {
-                *failures = if outcome == Outcome::Failure { *failures + 1 } else { 0 };
-                *refusals = (outcome == Outcome::Refusal).then(|| {
-                    let so_far = refusals.unwrap_or(Refusals { since: now, count: 0 });
-                    Refusals { count: so_far.count.saturating_add(1), ..so_far }
-                });
-                let is_slow = settings.slow.is_some_and(|(longest, _)| took > longest);
-                if outcome != Outcome::Refusal {
-                    window.count(now, outcome == Outcome::Failure, is_slow);
-                }
-                // Only what went wrong opens it: a call that went well is no news of that kind.
-                let reason = match outcome {
-                    Outcome::Failure if *failures >= settings.failures => Some(Reason::Failures),
-                    Outcome::Refusal => refusals
-                        .is_some_and(|it| it.is_persistent(settings, now))
-                        .then_some(Reason::Refusals),
-                    Outcome::Success if !is_slow => None,
-                    Outcome::Failure | Outcome::Success => too_many(settings, window.counts(now)),
-                };
-                let next = reason.map(|reason| (open(), reason));
-                next.map(|(open, reason)| self.turn(open, reason))
-            }
-            Phase::HalfOpen { probes, successes, .. } => {
-                *probes -= 1;
-                let next = match outcome {
-                    Outcome::Failure => Some((open(), Reason::Failures)),
-                    Outcome::Refusal => Some((open(), Reason::Refusals)),
-                    Outcome::Success => {
-                        *successes += 1;
-                        let is_enough = *successes >= settings.successes;
-                        is_enough.then(|| (Phase::closed(settings, now), Reason::Recovered))
-                    }
-                };
-                next.map(|(next, reason)| self.turn(next, reason))
-            }
+        let took = now.saturating_duration_since(ticket.began);
+        let is_slow = settings.slow.is_some_and(|(longest, _)| took > longest);
+        let reason = match &mut self.phase {
+            Phase::Closed(calls) => calls.leave(settings, outcome, is_slow, now),
+            Phase::HalfOpen(trial) => trial.leave(settings, ticket.began, outcome, is_slow),
             Phase::Open { .. } | Phase::Forced => None,
-        }
+        };
+        let Some(reason) = reason else { return };
+        let next = match reason {
+            Reason::Recovered => Phase::closed(settings, now),
+            _ => Phase::Open {
+                until: now + settings.open_for,
+                by_refusals: reason == Reason::Refusals,
+            },
+        };
+        self.turn(next, reason);
     }
 
-    /// The call did not end; its place is free.
-    #[expect(clippy::needless_pass_by_value, reason = "a ticket is used once")]
-    pub(super) fn abandon(&mut self, ticket: Ticket) {
-        if let Phase::HalfOpen { probes, .. } = &mut self.phase
-            && ticket.generation == self.generation
-        {
-            *probes -= 1;
-        }
-    }
-
-    pub(super) fn force(&mut self, is_forced: bool, now: Instant) -> Option<Turn> {
+    pub(super) fn force(&mut self, is_forced: bool) {
         match (&self.phase, is_forced) {
             (Phase::Forced, false) => {
-                let half_open = Phase::HalfOpen { probes: 0, successes: 0, since: now };
-                Some(self.turn(half_open, Reason::Forced))
+                self.turn(Phase::HalfOpen(Trial::default()), Reason::Forced);
             }
-            (Phase::Forced, true) | (_, false) => None,
-            (_, true) => Some(self.turn(Phase::Forced, Reason::Forced)),
+            (Phase::Forced, true) | (_, false) => {}
+            (_, true) => self.turn(Phase::Forced, Reason::Forced),
         }
     }
 
-    fn turn(&mut self, to: Phase, reason: Reason) -> Turn {
+    /// Whether there is a change of which nobody was told.
+    pub(super) fn has_turned(&self) -> bool {
+        !self.turns.is_empty()
+    }
+
+    pub(super) fn next_turn(&mut self) -> Option<Turn> {
+        self.turns.pop_front()
+    }
+
+    fn turn(&mut self, to: Phase, reason: Reason) {
         let from = self.phase.state();
         self.phase = to;
         self.generation += 1;
-        Turn { from, to: self.phase.state(), reason }
+        if self.turns.len() < CHANGES_UNTOLD_MAX {
+            self.turns.push_back(Turn { from, to: self.phase.state(), reason });
+        }
     }
 }
 
 impl Phase {
     fn closed(settings: &Settings, now: Instant) -> Self {
-        Self::Closed { failures: 0, refusals: None, window: Window::new(settings.window, now) }
+        let window = Window::new(settings.window, now);
+        Self::Closed(Calls { failures: 0, refusals: None, window })
     }
 
     fn state(&self) -> State {
         match self {
-            Self::Closed { .. } => State::Closed,
+            Self::Closed(_) => State::Closed,
             Self::Open { .. } => State::Open,
-            Self::HalfOpen { .. } => State::HalfOpen,
+            Self::HalfOpen(_) => State::HalfOpen,
             Self::Forced => State::ForcedOpen,
+        }
+    }
+}
+
+impl Calls {
+    /// A call has ended; why that opens the circuit, if it does.
+    fn leave(
+        &mut self,
+        settings: &Settings,
+        outcome: Outcome,
+        is_slow: bool,
+        now: Instant,
+    ) -> Option<Reason> {
+        if outcome == Outcome::Dropped {
+            // Whoever went away tells nothing, unless it had waited for long.
+            if !is_slow {
+                return None;
+            }
+        } else {
+            self.failures = if outcome == Outcome::Failure { self.failures + 1 } else { 0 };
+            self.refusals = (outcome == Outcome::Refusal).then(|| {
+                let so_far = self.refusals.unwrap_or(Refusals { since: now, count: 0 });
+                Refusals { count: so_far.count.saturating_add(1), ..so_far }
+            });
+        }
+        if outcome != Outcome::Refusal {
+            self.window.count(now, outcome == Outcome::Failure, is_slow);
+        }
+        // Only what went wrong opens it: a call that went well is no news of that kind.
+        match outcome {
+            Outcome::Failure if self.failures >= settings.failures => Some(Reason::Failures),
+            Outcome::Refusal => {
+                let is_persistent =
+                    self.refusals.is_some_and(|refusals| refusals.is_persistent(settings, now));
+                is_persistent.then_some(Reason::Refusals)
+            }
+            Outcome::Success if !is_slow => None,
+            _ => too_many(settings, self.window.counts(now)),
+        }
+    }
+}
+
+impl Trial {
+    /// Takes a place, if one is free. A call that does not end has lost its own after a while, so that it does not
+    /// keep everybody out; what comes of it counts nevertheless.
+    fn enter(&mut self, settings: &Settings, now: Instant) -> bool {
+        self.probes.retain(|began| now <= *began + settings.open_for);
+        let is_free =
+            self.probes.len() as u64 + u64::from(self.successes) < u64::from(settings.successes);
+        if is_free {
+            self.probes.push(now);
+        }
+        is_free
+    }
+
+    /// The call that began then has ended; why that ends the trial, if it does.
+    fn leave(
+        &mut self,
+        settings: &Settings,
+        began: Instant,
+        outcome: Outcome,
+        is_slow: bool,
+    ) -> Option<Reason> {
+        // Those that began together lose their places together, so any of them will do.
+        if let Some(place) = self.probes.iter().position(|probe| *probe == began) {
+            self.probes.swap_remove(place);
+        }
+        self.slow += u32::from(is_slow);
+        let percent = settings.slow.map_or(u32::MAX, |(_, percent)| percent);
+        match outcome {
+            Outcome::Failure => Some(Reason::Failures),
+            Outcome::Refusal if self.by_refusals => Some(Reason::Refusals),
+            _ if is_slow && is_reached(self.slow, settings.successes, percent) => {
+                Some(Reason::SlowCalls)
+            }
+            Outcome::Dropped => None,
+            // Whoever refuses works.
+            Outcome::Refusal | Outcome::Success => {
+                self.successes += 1;
+                (self.successes >= settings.successes).then_some(Reason::Recovered)
+            }
         }
     }
 }
@@ -223,12 +295,15 @@ fn too_many(settings: &Settings, counts: Counts) -> Option<Reason> {
     if counts.calls < settings.calls_min {
         return None;
     }
-    let is_reached = |part: u32, percent: u32| {
-        part > 0 && u64::from(part) * 100 >= u64::from(counts.calls) * u64::from(percent)
-    };
-    if is_reached(counts.failures, settings.failure_percent) {
+    if is_reached(counts.failures, counts.calls, settings.failure_percent) {
         return Some(Reason::FailureRate);
     }
-    let is_slow = settings.slow.is_some_and(|(_, percent)| is_reached(counts.slow, percent));
+    let is_slow =
+        settings.slow.is_some_and(|(_, percent)| is_reached(counts.slow, counts.calls, percent));
     is_slow.then_some(Reason::SlowCalls)
+}
+
+/// Whether a part is so many of a hundred.
+fn is_reached(part: u32, whole: u32, percent: u32) -> bool {
+    part > 0 && u64::from(part) * 100 >= u64::from(whole) * u64::from(percent)
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderName};
 
 use super::structured::{Item, Member, dictionary, list};
-use super::{Allowance, Kinds, Now, Unit, moment, text};
+use super::{Allowance, Kinds, Now, Scope, Unit, longest, moment, text};
 use crate::bounds::WAIT_MAX;
 
 const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
@@ -30,6 +30,18 @@ struct Family {
     reset_after: Option<HeaderName>,
     /// Tells the limit where nothing else does; some have it.
     used: Option<HeaderName>,
+    scoped: Scoped,
+    /// Whether `reset` is when all of it is back.
+    is_gradual: bool,
+}
+
+/// Which requests a limit is for.
+#[derive(Clone, Copy)]
+enum Scoped {
+    No,
+    /// One of [`NAMES`] tells, if it is there.
+    ByName,
+    ByEndpoint,
 }
 
 /// They tell of the same limit, so the first that is there counts.
@@ -47,15 +59,33 @@ static PLAIN: [Family; 3] = [
         reset_after: Some(HeaderName::from_static("x-ratelimit-reset-after")),
         // GitHub and Reddit.
         used: Some(HeaderName::from_static("x-ratelimit-used")),
+        scoped: Scoped::ByName,
+        is_gradual: false,
     },
     // X.
-    Family::of_requests(["x-rate-limit-remaining", "x-rate-limit-limit", "x-rate-limit-reset"]),
+    Family {
+        name: None,
+        unit: Unit::Requests,
+        remaining: HeaderName::from_static("x-rate-limit-remaining"),
+        limit: HeaderName::from_static("x-rate-limit-limit"),
+        reset: HeaderName::from_static("x-rate-limit-reset"),
+        reset_after: None,
+        used: None,
+        scoped: Scoped::ByEndpoint,
+        is_gradual: false,
+    },
 ];
 
-/// Those who tell of several limits: all of them count.
+/// What GitHub counts for itself is a resource, and what Discord does a bucket.
+static NAMES: [HeaderName; 2] = [
+    HeaderName::from_static("x-ratelimit-resource"),
+    HeaderName::from_static("x-ratelimit-bucket"),
+];
+
+/// Those who tell of several limits: all of them count, and all are buckets.
 static SEVERAL: [Family; 6] = [
     // OpenAI, and who follows it.
-    Family::new(
+    Family::gradual(
         Some("requests"),
         Unit::Requests,
         [
@@ -64,13 +94,13 @@ static SEVERAL: [Family; 6] = [
             "x-ratelimit-reset-requests",
         ],
     ),
-    Family::new(
+    Family::gradual(
         Some("tokens"),
         Unit::Amount,
         ["x-ratelimit-remaining-tokens", "x-ratelimit-limit-tokens", "x-ratelimit-reset-tokens"],
     ),
     // Anthropic.
-    Family::new(
+    Family::gradual(
         Some("requests"),
         Unit::Requests,
         [
@@ -79,7 +109,7 @@ static SEVERAL: [Family; 6] = [
             "anthropic-ratelimit-requests-reset",
         ],
     ),
-    Family::new(
+    Family::gradual(
         Some("tokens"),
         Unit::Amount,
         [
@@ -88,7 +118,7 @@ static SEVERAL: [Family; 6] = [
             "anthropic-ratelimit-tokens-reset",
         ],
     ),
-    Family::new(
+    Family::gradual(
         Some("input-tokens"),
         Unit::Amount,
         [
@@ -97,7 +127,7 @@ static SEVERAL: [Family; 6] = [
             "anthropic-ratelimit-input-tokens-reset",
         ],
     ),
-    Family::new(
+    Family::gradual(
         Some("output-tokens"),
         Unit::Amount,
         [
@@ -125,12 +155,17 @@ pub(super) fn allowances(fields: &HeaderMap, kinds: Kinds, now: Now<'_>) -> Vec<
 
 impl Family {
     const fn of_requests(fields: [&'static str; 3]) -> Self {
-        Self::new(None, Unit::Requests, fields)
+        Self::new(None, Unit::Requests, false, fields)
+    }
+
+    const fn gradual(name: Option<&'static str>, unit: Unit, fields: [&'static str; 3]) -> Self {
+        Self::new(name, unit, true, fields)
     }
 
     const fn new(
         name: Option<&'static str>,
         unit: Unit,
+        is_gradual: bool,
         [remaining, limit, reset]: [&'static str; 3],
     ) -> Self {
         Self {
@@ -141,6 +176,8 @@ impl Family {
             reset: HeaderName::from_static(reset),
             reset_after: None,
             used: None,
+            scoped: Scoped::No,
+            is_gradual,
         }
     }
 
@@ -150,20 +187,40 @@ impl Family {
         let used = self.used.as_ref().and_then(|used| first_count(&text(fields, used)?));
         let limit = told.as_deref().and_then(first_count);
         let limit = limit.or_else(|| used?.checked_add(remaining));
-        let wait = |name| moment::wait(&text(fields, name)?, || now.get());
+        let wait = |name| longest(fields, name, |text| moment::wait(text, || now.get()));
+        let reset = self.reset_after.as_ref().and_then(wait).or_else(|| wait(&self.reset));
         let period = limit.and_then(|limit| {
+            if self.is_gradual {
+                return scaled(reset?, limit, limit.checked_sub(remaining)?);
+            }
             // Draft 03, and Envoy, list the windows behind the limit; draft 06 in a field of their own.
             let policy = text(fields, &RATELIMIT_POLICY);
-            window_of(limit, told.as_deref()?).or_else(|| window_of(limit, &policy?))
+            let of = |windows: &str| window_of(limit, reset, windows);
+            of(told.as_deref()?).or_else(|| of(&policy?))
         });
         Some(Allowance {
             name: self.name.map(str::to_owned),
             unit: self.unit,
+            scope: self.scoped.read(fields),
             limit,
             remaining,
-            reset_after: self.reset_after.as_ref().and_then(wait).or_else(|| wait(&self.reset)),
+            reset_after: reset,
+            is_gradual: self.is_gradual,
             period,
         })
+    }
+}
+
+impl Scoped {
+    fn read(self, fields: &HeaderMap) -> Scope {
+        match self {
+            Self::No => Scope::All,
+            Self::ByName => {
+                let name = NAMES.iter().find_map(|name| text(fields, name));
+                name.map_or(Scope::All, |name| Scope::Named(name.into_owned()))
+            }
+            Self::ByEndpoint => Scope::Endpoint,
+        }
     }
 }
 
@@ -183,13 +240,16 @@ fn draft_07(told: &str, policy: Option<&str>) -> Option<Allowance> {
     let members = dictionary(told)?;
     let count = |name| members.iter().rev().find(|(key, _)| *key == name)?.1.item.count();
     let limit = count("limit");
+    let reset_after = count("reset").map(seconds);
     Some(Allowance {
         name: None,
         unit: Unit::Requests,
+        scope: Scope::All,
         limit,
         remaining: count("remaining")?,
-        reset_after: count("reset").map(seconds),
-        period: limit.and_then(|limit| window_of(limit, policy?)),
+        reset_after,
+        is_gradual: false,
+        period: limit.and_then(|limit| window_of(limit, reset_after, policy?)),
     })
 }
 
@@ -202,21 +262,39 @@ fn draft_08(told: &Member<'_>, policies: &[Member<'_>]) -> Option<Allowance> {
         Some("concurrent-requests") => Unit::Concurrent,
         Some(_) => Unit::Amount,
     };
+    let quota = policy.and_then(|policy| policy.count("q"));
+    let period = policy.and_then(|policy| policy.count("w")).filter(|&w| w > 0).map(seconds);
+    // Of tollgate's buckets, which are not as large as what comes in a window.
+    let burst = policy.and_then(|policy| policy.count("tollgate-burst"));
+    let (limit, period) = match (quota, burst) {
+        (Some(quota), Some(burst)) => (Some(burst), period.and_then(|it| scaled(it, burst, quota))),
+        _ => (quota, period),
+    };
     Some(Allowance {
         name: Some(name.to_owned()),
         unit,
-        limit: policy.and_then(|policy| policy.count("q")),
+        scope: Scope::All,
+        limit,
         remaining: told.count("r").or_else(|| told.count("a"))?,
         reset_after: told.count("t").or_else(|| told.count("w")).map(seconds),
-        period: policy.and_then(|policy| policy.count("w")).filter(|&w| w > 0).map(seconds),
+        is_gradual: false,
+        period,
     })
 }
 
-/// In `100;w=60, 1000;w=3600`, how long the window of `limit` is.
-fn window_of(limit: u64, windows: &str) -> Option<Duration> {
+/// In `100;w=60, 1000;w=3600`, how long the window of `limit` is. Of several the shortest that ends no earlier than was told.
+fn window_of(limit: u64, reset: Option<Duration>, windows: &str) -> Option<Duration> {
     let members = list(windows)?;
-    let mut of_limit = members.iter().filter(|window| window.item.count() == Some(limit));
-    of_limit.find_map(|window| window.count("w")).filter(|&w| w > 0).map(seconds)
+    let of_limit = members.iter().filter(|window| window.item.count() == Some(limit));
+    let lengths = of_limit.filter_map(|window| window.count("w")).filter(|&w| w > 0).map(seconds);
+    lengths.filter(|length| reset.is_none_or(|reset| reset <= *length)).min()
+}
+
+/// So many times a part of a time, if that is a time that can be told.
+fn scaled(time: Duration, times: u64, of: u64) -> Option<Duration> {
+    let nanos = (time.as_nanos() * u128::from(times)).checked_div(of.into())?;
+    let scaled = Duration::from_nanos(nanos.try_into().ok()?);
+    Some(scaled).filter(|scaled| !scaled.is_zero() && *scaled <= WAIT_MAX)
 }
 
 /// `32/40`: so many drops in a bucket that leaks.
@@ -226,9 +304,11 @@ fn shopify(text: &str) -> Option<Allowance> {
     Some(Allowance {
         name: None,
         unit: Unit::Requests,
+        scope: Scope::All,
         limit: Some(limit.into()),
         remaining: limit.saturating_sub(used).into(),
         reset_after: (SHOPIFY_DRAINS_IN * used.min(limit)).checked_div(limit),
+        is_gradual: true,
         period: Some(SHOPIFY_DRAINS_IN),
     })
 }

@@ -9,12 +9,10 @@ use crate::bounds::{RETRIES_SAVED_BY_REQUESTS_MAX, RETRIES_SAVED_BY_TIME_MAX};
 /// Thousandths of a retry that a second earns.
 const A_SECOND: u64 = 1_000;
 
-/// Retries that may still be made, earned by requests and, so that who sends little may retry as
-/// well, by time.
+/// Retries that may still be made to one service, earned by requests to it and, so that who sends little may
+/// retry as well, by time.
 #[derive(Debug)]
 pub(crate) struct Share {
-    /// Thousandths of a retry that a request earns.
-    a_request: u64,
     saved: Mutex<Saved>,
 }
 
@@ -27,17 +25,16 @@ struct Saved {
 }
 
 impl Share {
-    pub(crate) fn new(percent: u32, now: Instant) -> Self {
+    pub(crate) fn new(now: Instant) -> Self {
         let by_time = RETRIES_SAVED_BY_TIME_MAX * 1_000;
-        let saved = Mutex::new(Saved { by_requests: 0, by_time, at: now });
-        Self { a_request: u64::from(percent) * 10, saved }
+        Self { saved: Mutex::new(Saved { by_requests: 0, by_time, at: now }) }
     }
 
-    /// A request is made that is no retry.
-    pub(crate) fn earn(&self, now: Instant) {
+    /// A request is made that is no retry, of a hundred of which so many may be.
+    pub(crate) fn earn(&self, percent: u32, now: Instant) {
         self.with_saved(now, |saved| {
             let most = RETRIES_SAVED_BY_REQUESTS_MAX * 1_000;
-            saved.by_requests = (saved.by_requests + self.a_request).min(most);
+            saved.by_requests = (saved.by_requests + u64::from(percent) * 10).min(most);
         });
     }
 
@@ -53,6 +50,11 @@ impl Share {
             *purse = left.unwrap_or(*purse);
             left.is_some()
         })
+    }
+
+    /// Whether a new one would allow no more.
+    pub(crate) fn is_fresh(&self, now: Instant) -> bool {
+        self.with_saved(now, |saved| saved.by_time == RETRIES_SAVED_BY_TIME_MAX * 1_000)
     }
 
     fn with_saved<T>(&self, now: Instant, change: impl FnOnce(&mut Saved) -> T) -> T {

@@ -1,16 +1,16 @@
 //! Real responses, vendor by vendor, and what is read from them.
 //!
 //! Every sample is of a response made at [`DATE`]. `told` is one line an allowance: its name, what is
-//! left of how much, the unit if it is not requests, in how long there is more, and the window.
+//! left of how much, the unit if it is not requests, in how long there is more, or all of it, and the window.
 
 use std::fmt::Write;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use tollgate_client::{Budget, Unit, bounds};
+use tollgate_client::{Budget, Scope, Unit};
 
 use crate::support::fields;
 
-const DATE: &str = "Mon, 16 Nov 2026 06:33:19 GMT";
+pub(crate) const DATE: &str = "Mon, 16 Nov 2026 06:33:19 GMT";
 const DATE_SECONDS: u64 = 1_794_810_799;
 
 struct Sample {
@@ -31,7 +31,7 @@ const SAMPLES: &[Sample] = &[
         of: "draft 06",
         fields: "RateLimit-Limit: 10\nRateLimit-Remaining: 0\nRateLimit-Reset: 42\n\
                  RateLimit-Policy: 10;w=1, 10;w=60",
-        told: &["0/10 in 42s of 1s"],
+        told: &["0/10 in 42s of 60s"],
         wait: Some(42.0),
     },
     Sample {
@@ -81,7 +81,7 @@ const SAMPLES: &[Sample] = &[
                  RateLimit: \"login\";r=0;t=60, \"api\";r=7;t=1\n\
                  X-RateLimit-Retry-After: 69\nX-RateLimit-Limit: 3\nX-RateLimit-Remaining: 0\n\
                  X-RateLimit-Reset: 1794810859",
-        told: &["login 0/3 in 60s of 60s", "api 7/60 in 1s of 60s"],
+        told: &["login 0/3 in 60s of 60s", "api 7/10 in 1s of 10s"],
         wait: Some(68.25),
     },
     Sample {
@@ -108,14 +108,14 @@ const SAMPLES: &[Sample] = &[
         of: "GitHub",
         fields: "x-ratelimit-limit: 5000\nx-ratelimit-remaining: 4987\nx-ratelimit-used: 13\n\
                  x-ratelimit-reset: 1794812345\nx-ratelimit-resource: core",
-        told: &["4987/5000 in 1546s"],
+        told: &["of core 4987/5000 in 1546s"],
         wait: None,
     },
     Sample {
         of: "GitHub, exhausted",
         fields: "x-ratelimit-limit: 60\nx-ratelimit-remaining: 0\nx-ratelimit-used: 60\n\
                  x-ratelimit-reset: 1794811399\nx-ratelimit-resource: core",
-        told: &["0/60 in 600s"],
+        told: &["of core 0/60 in 600s"],
         wait: Some(600.0),
     },
     Sample {
@@ -134,21 +134,27 @@ const SAMPLES: &[Sample] = &[
     Sample {
         of: "Shopify",
         fields: "X-Shopify-Shop-Api-Call-Limit: 32/40",
-        told: &["8/40 in 16s of 20s"],
+        told: &["8/40 all in 16s of 20s"],
         wait: None,
     },
     Sample {
         of: "Shopify, refused",
         fields: "X-Shopify-Shop-Api-Call-Limit: 40/40\nRetry-After: 2.0",
-        told: &["0/40 in 20s of 20s"],
+        told: &["0/40 all in 20s of 20s"],
         wait: Some(2.0),
+    },
+    Sample {
+        of: "Shopify, refused without a wait",
+        fields: "X-Shopify-Shop-Api-Call-Limit: 40/40",
+        told: &["0/40 all in 20s of 20s"],
+        wait: Some(0.5),
     },
     Sample {
         of: "OpenAI",
         fields: "x-ratelimit-limit-requests: 60\nx-ratelimit-limit-tokens: 150000\n\
                  x-ratelimit-remaining-requests: 59\nx-ratelimit-remaining-tokens: 149984\n\
                  x-ratelimit-reset-requests: 1s\nx-ratelimit-reset-tokens: 6m0s",
-        told: &["requests 59/60 in 1s", "tokens 149984/150000 amount in 360s"],
+        told: &["requests 59/60 all in 1s of 60s", "tokens 149984/150000 amount all in 360s"],
         wait: None,
     },
     Sample {
@@ -157,7 +163,10 @@ const SAMPLES: &[Sample] = &[
                  x-ratelimit-remaining-requests: 4999\nx-ratelimit-remaining-tokens: 0\n\
                  x-ratelimit-reset-requests: 12ms\nx-ratelimit-reset-tokens: 1m30s\n\
                  x-should-retry: true",
-        told: &["requests 4999/5000 in 0.012s", "tokens 0/160000 amount in 90s"],
+        told: &[
+            "requests 4999/5000 all in 0.012s of 60s",
+            "tokens 0/160000 amount all in 90s of 90s",
+        ],
         wait: Some(90.0),
     },
     Sample {
@@ -187,10 +196,10 @@ const SAMPLES: &[Sample] = &[
                  anthropic-ratelimit-tokens-remaining: 79000\n\
                  anthropic-ratelimit-tokens-reset: 2026-11-16T06:34:19Z",
         told: &[
-            "requests 999/1000 in 0s",
-            "tokens 79000/96000 amount in 60s",
-            "input-tokens 79000/80000 amount in 1s",
-            "output-tokens 0/16000 amount in 60s",
+            "requests 999/1000 all in 0s",
+            "tokens 79000/96000 amount all in 60s of 338.823529411s",
+            "input-tokens 79000/80000 amount all in 1s of 80s",
+            "output-tokens 0/16000 amount all in 60s of 60s",
         ],
         wait: Some(60.0),
     },
@@ -198,7 +207,7 @@ const SAMPLES: &[Sample] = &[
         of: "Discord",
         fields: "X-RateLimit-Limit: 5\nX-RateLimit-Remaining: 0\nX-RateLimit-Reset: 1794810863.570\n\
                  X-RateLimit-Reset-After: 64.57\nX-RateLimit-Bucket: abcd1234",
-        told: &["0/5 in 64.57s"],
+        told: &["of abcd1234 0/5 in 64.57s"],
         wait: Some(64.57),
     },
     Sample {
@@ -216,7 +225,7 @@ const SAMPLES: &[Sample] = &[
     Sample {
         of: "X",
         fields: "x-rate-limit-limit: 900\nx-rate-limit-remaining: 899\nx-rate-limit-reset: 1794811699",
-        told: &["899/900 in 900s"],
+        told: &["of its endpoint 899/900 in 900s"],
         wait: None,
     },
     Sample {
@@ -242,16 +251,21 @@ const SAMPLES: &[Sample] = &[
     },
 ];
 
-fn now() -> SystemTime {
+pub(crate) fn now() -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(DATE_SECONDS)
 }
 
-fn told(budget: &Budget) -> Vec<String> {
+pub(crate) fn told(budget: &Budget) -> Vec<String> {
     let line = |allowance: &tollgate_client::Allowance| {
         let mut line = String::new();
         let mut add = |text: String| write!(line, "{text}").expect("a text takes what is written");
         if let Some(name) = &allowance.name {
             add(format!("{name} "));
+        }
+        match &allowance.scope {
+            Scope::All => {}
+            Scope::Named(name) => add(format!("of {name} ")),
+            Scope::Endpoint => add("of its endpoint ".to_owned()),
         }
         add(allowance.remaining.to_string());
         if let Some(limit) = allowance.limit {
@@ -263,6 +277,7 @@ fn told(budget: &Budget) -> Vec<String> {
             Unit::Amount => add(" amount".into()),
         }
         if let Some(reset) = allowance.reset_after {
+            add(if allowance.is_gradual { " all" } else { "" }.to_owned());
             add(format!(" in {}s", reset.as_secs_f64()));
         }
         if let Some(period) = allowance.period {
@@ -287,67 +302,5 @@ fn every_vendor_is_understood() {
             assert_eq!(told(&budget), sample.told, "{}", sample.of);
             assert_eq!(budget.wait(), sample.wait.map(Duration::from_secs_f64), "{}", sample.of);
         }
-    }
-}
-
-#[track_caller]
-fn check(lines: &str, expected: &[&str], wait: Option<u64>) {
-    let budget = Budget::read(&fields(lines), now());
-    assert_eq!(told(&budget), expected, "{lines}");
-    assert_eq!(budget.wait(), wait.map(Duration::from_secs), "{lines}");
-}
-
-#[test]
-fn a_malformed_field_is_ignored_and_nothing_else_is() {
-    check("RateLimit: \"api\";r=50;t=30,\nX-RateLimit-Remaining: 3", &["3"], None);
-    check("RateLimit: \"api\";t=30\nX-RateLimit-Remaining: 3", &["3"], None);
-    check("RateLimit: \"api\";r=-1, \"b\";r=2", &["b 2"], None);
-    check("RateLimit: \"api\";r=5;t=soon\nRateLimit-Policy: \"api\";q=x\"", &["api 5"], None);
-    check("RateLimit: \"api\";r=5\nRateLimit-Policy: \"api\";q=9;w=0", &["api 5/9"], None);
-    check(
-        "X-RateLimit-Limit: many\nX-RateLimit-Remaining: 3\nX-RateLimit-Reset: soon",
-        &["3"],
-        None,
-    );
-    check("X-RateLimit-Remaining: lots", &[], None);
-    check("Retry-After: soon", &[], None);
-    check("Retry-After: -5", &[], None);
-    check("Retry-After-Ms: x\nRetry-After: 3", &[], Some(3));
-    check("X-Shopify-Shop-Api-Call-Limit: 40", &[], None);
-    check("X-Shopify-Shop-Api-Call-Limit: 0/0", &["0/0 of 20s"], None);
-}
-
-#[test]
-fn an_absurd_wait_is_capped() {
-    let most = bounds::WAIT_MAX.as_secs();
-    check("Retry-After: 99999999", &[], Some(most));
-    check("Retry-After: Fri, 31 Dec 9999 23:59:59 GMT", &[], Some(most));
-    check("RateLimit: \"a\";r=0;t=999999999999999", &["a 0 in 86400s"], Some(most));
-}
-
-#[test]
-fn a_field_that_is_too_long_is_not_read() {
-    let long = format!("X-RateLimit-Remaining: 1{}", ", 1".repeat(bounds::FIELD_BYTES_MAX));
-    check(&long, &[], None);
-    check(&"RateLimit: \"a\";r=1\n".repeat(bounds::FIELD_BYTES_MAX), &[], None);
-    let many = format!("RateLimit: \"a\";r=1{}", ", \"a\";r=1".repeat(100));
-    assert_eq!(Budget::read(&fields(&many), now()).allowances().len(), bounds::ALLOWANCES_MAX);
-}
-
-#[test]
-fn what_a_cache_tells_is_not_our_budget() {
-    check("Age: 30\nX-RateLimit-Remaining: 0\nX-RateLimit-Reset: 30", &[], None);
-    check("Age: 0\nX-RateLimit-Remaining: 0\nX-RateLimit-Reset: 30", &["0 in 30s"], Some(30));
-}
-
-#[test]
-fn a_server_may_say_whether_another_try_makes_sense() {
-    for (lines, expected) in [
-        ("stripe-should-retry: false", Some(false)),
-        ("x-should-retry: true", Some(true)),
-        ("x-should-retry: perhaps", None),
-        ("retry-after: 1", None),
-    ] {
-        assert_eq!(Budget::read(&fields(lines), now()).should_retry(), expected, "{lines}");
     }
 }

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use metrics::{
-    Counter, CounterFn, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder,
+    Counter, CounterFn, Gauge, GaugeFn, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder,
     SharedString, Unit,
 };
 use tokio::runtime::Builder;
-use tollgate_client::{Attempt, Breaker, Budget, Retry, Throttle};
+use tollgate_client::{Attempt, Breaker, Budget, Circuit, Retry, Throttle};
 
 use crate::support::{SECOND, fields};
 
@@ -43,6 +43,20 @@ impl HistogramFn for Line {
     }
 }
 
+impl GaugeFn for Line {
+    fn increment(&self, value: f64) {
+        self.add(value);
+    }
+
+    fn decrement(&self, value: f64) {
+        self.add(-value);
+    }
+
+    fn set(&self, _: f64) {
+        unreachable!("nothing is known of others")
+    }
+}
+
 impl Book {
     fn line(&self, key: &Key) -> Arc<Line> {
         let labels: Vec<&str> = key.labels().map(metrics::Label::value).collect();
@@ -59,8 +73,8 @@ impl Recorder for Book {
         Counter::from_arc(self.line(key))
     }
 
-    fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
-        Gauge::noop()
+    fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
+        Gauge::from_arc(self.line(key))
     }
 
     fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
@@ -80,15 +94,44 @@ async fn doings() {
     lane.pass().await.expect("nothing is known").refused(&closed);
     lane.pass().await.expect("it need not wait for long");
 
-    let circuit = Breaker::new().failures(1).circuit("a");
-    circuit.enter().expect("it is closed").failed();
+    lane.pass()
+        .await
+        .expect("one goes")
+        .refused(&Budget::read(&fields("Retry-After: 1000"), SystemTime::UNIX_EPOCH));
+    lane.pass().await.expect_err("it would wait for too long");
+}
+
+/// Circuits in every state, and calls that they do not let through.
+fn circuits() -> Vec<Circuit> {
+    let breaker = Breaker::new().failures(1).successes(1).open_for(Duration::ZERO);
+    let [forced, half_open, closed, gone] = ["a", "b", "c", "d"].map(|key| {
+        let circuit = breaker.circuit(key);
+        circuit.enter().expect("it is closed").failed();
+        circuit
+    });
+    forced.force_open(true);
+    forced.enter().expect_err("it is open");
+    let probe = half_open.enter().expect("it is half open");
+    half_open.enter().expect_err("one is under way");
+    drop(probe);
+    closed.enter().expect("it is half open").succeeded();
+    gone.enter().expect("it is half open").failed();
+    let open = Breaker::new().failures(1).circuit("e");
+    open.enter().expect("it is closed").failed();
+    drop((breaker, gone));
+    vec![forced, half_open, closed, open]
 }
 
 #[test]
 fn what_happens_is_counted_without_a_host_in_it() {
     let book = Book::default();
     let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-    metrics::with_local_recorder(&book, || runtime.block_on(doings()));
+    let circuits = metrics::with_local_recorder(&book, || {
+        runtime.block_on(async {
+            doings().await;
+            circuits()
+        })
+    });
     let book = book.0.lock().unwrap();
     let counts: Vec<(&str, u64)> = book.iter().map(|(name, sum)| (&**name, *sum as u64)).collect();
     let waited = book["tollgate_client_retry_wait_seconds"] as u64;
@@ -96,12 +139,21 @@ fn what_happens_is_counted_without_a_host_in_it() {
     assert_eq!(
         counts,
         [
-            ("tollgate_client_circuit_changes_total open", 1),
+            ("tollgate_client_circuit_changes_total closed", 1),
+            ("tollgate_client_circuit_changes_total forced_open", 1),
+            ("tollgate_client_circuit_changes_total half_open", 3),
+            ("tollgate_client_circuit_changes_total open", 6),
+            ("tollgate_client_circuits forced_open", 1),
+            ("tollgate_client_circuits half_open", 1),
+            ("tollgate_client_circuits open", 1),
             ("tollgate_client_given_up_total deadline", 1),
             ("tollgate_client_given_up_total retries", 1),
+            ("tollgate_client_not_made_total open", 2),
+            ("tollgate_client_not_made_total throttled", 1),
             ("tollgate_client_retries_total refused", 2),
             ("tollgate_client_retry_wait_seconds", waited),
             ("tollgate_client_throttled_seconds", 7),
         ]
     );
+    drop(circuits);
 }

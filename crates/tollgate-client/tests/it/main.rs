@@ -1,9 +1,14 @@
 //! What tollgate-client promises, tested through its public surface.
 
+mod allowances;
+#[cfg(feature = "tower")]
+mod blame;
 mod breaker;
 mod budget;
 #[cfg(all(feature = "reqwest", feature = "server", feature = "tower"))]
 mod cancel;
+#[cfg(feature = "tower")]
+mod contract;
 #[cfg(feature = "metrics")]
 mod events;
 #[cfg(feature = "server")]
@@ -12,6 +17,8 @@ mod grpc;
 mod layer;
 #[cfg(feature = "reqwest")]
 mod peers;
+mod probes;
+mod reading;
 #[cfg(feature = "reqwest")]
 mod reqwest;
 mod retry;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use http::Extensions;
 use reqwest::{Body, Client, Request, Response};
 use reqwest_middleware::{ClientBuilder, ClientWithMiddleware, Middleware, Next, Result};
-use tollgate_client::{ClientMiddleware, Open, Repeatable, Rules};
+use tollgate_client::{Breaker, ClientMiddleware, Open, Repeatable, Rules, State};
 
 use crate::support::{fields, now};
 
@@ -128,4 +128,45 @@ async fn a_request_that_cannot_be_sent_is_not_tried_again() {
     let start = now();
     client.get("ftp://api.example.com/").send().await.unwrap_err();
     assert_eq!(now(), start);
+}
+
+/// A middleware that finds no token, in the place of one that does.
+struct NoToken;
+
+impl Middleware for NoToken {
+    fn handle<'a, 'b, 'c, 'f>(
+        &'a self,
+        _: Request,
+        _: &'b mut Extensions,
+        _: Next<'c>,
+    ) -> Pin<Box<dyn Future<Output = Result<Response>> + Send + 'f>>
+    where
+        'a: 'f,
+        'b: 'f,
+        'c: 'f,
+        Self: 'f,
+    {
+        let error = std::io::Error::other("there is no token");
+        Box::pin(async { Err(reqwest_middleware::Error::middleware(error)) })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_another_middleware_does_not_send_is_not_blamed_on_the_host() {
+    let breaker = Breaker::new();
+    let rules = Rules::new().breaker(breaker.clone());
+    let client =
+        ClientBuilder::new(Client::new()).with(ClientMiddleware::new(rules)).with(NoToken).build();
+    for _ in 0..10 {
+        let error = client.get(URL).send().await.unwrap_err();
+        assert_eq!(error.to_string(), "there is no token");
+    }
+    assert_eq!(breaker.circuit("api.example.com:8080").state(), State::Closed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_is_not_lost_because_the_next_attempt_is_not_made() {
+    let (client, network) = client(&[(503, ""); 9]);
+    assert_eq!(client.get(URL).send().await.unwrap().status(), 503);
+    assert_eq!(network.bodies().len(), 5);
 }

@@ -12,21 +12,21 @@ use crate::support::{SECOND, fields, now};
 
 const MILLI: Duration = Duration::from_millis(1);
 
-fn lane() -> Lane {
+pub(crate) fn lane() -> Lane {
     Throttle::new().lane("test")
 }
 
-fn budget(lines: &str) -> Budget {
+pub(crate) fn budget(lines: &str) -> Budget {
     Budget::read(&fields(lines), SystemTime::UNIX_EPOCH)
 }
 
 /// A request that is answered at once.
-async fn ask(lane: &Lane, lines: &str) {
+pub(crate) async fn ask(lane: &Lane, lines: &str) {
     lane.pass().await.expect("it need not wait for long").answered(&budget(lines));
 }
 
 /// When each of `count` requests, all made now, may go; each is under way for `takes`.
-async fn moments(lane: &Lane, count: usize, takes: Duration) -> Vec<Duration> {
+pub(crate) async fn moments(lane: &Lane, count: usize, takes: Duration) -> Vec<Duration> {
     let start = now();
     let moments: Arc<Mutex<Vec<Duration>>> = Arc::default();
     let mut tasks = JoinSet::new();
@@ -48,7 +48,7 @@ async fn until(moment: Instant) {
     tokio::time::sleep_until(moment).await;
 }
 
-fn check_about(moments: &[Duration], expected: &[f64]) {
+pub(crate) fn check_about(moments: &[Duration], expected: &[f64]) {
     assert_eq!(moments.len(), expected.len(), "{moments:?}");
     for (moment, expected) in moments.iter().zip(expected) {
         let difference = moment.abs_diff(Duration::from_secs_f64(*expected));
@@ -117,14 +117,13 @@ async fn of_several_allowances_the_tightest_counts() {
 #[tokio::test(start_paused = true)]
 async fn of_other_units_only_their_end_counts() {
     let lane = lane();
-    let tokens = |left: u32| {
-        format!(
-            "x-ratelimit-remaining-tokens: {left}\nx-ratelimit-limit-tokens: 9000\nx-ratelimit-reset-tokens: 8s"
-        )
+    let bytes = |left: u32| {
+        let policy = "RateLimit-Policy: \"b\";q=9000;qu=\"content-bytes\";w=60";
+        format!("{policy}\nRateLimit: \"b\";r={left};t=8")
     };
-    ask(&lane, &tokens(1)).await;
+    ask(&lane, &bytes(1)).await;
     check_about(&moments(&lane, 3, Duration::ZERO).await, &[0.0; 3]);
-    ask(&lane, &tokens(0)).await;
+    ask(&lane, &bytes(0)).await;
     check_about(&moments(&lane, 1, Duration::ZERO).await, &[8.0]);
 }
 
@@ -140,7 +139,8 @@ async fn those_under_way_are_taken_off_what_is_left() {
     let (passed, ()) = tokio::join!(waits, async {
         let [first, second] = under_way;
         first.answered(&Budget::default());
-        second.answered(&budget("X-RateLimit-Limit: 3\nX-RateLimit-Remaining: 3"));
+        let next = "X-RateLimit-Limit: 3\nX-RateLimit-Remaining: 2\nX-RateLimit-Reset: 15";
+        second.answered(&budget(next));
     });
     passed.unwrap();
     assert_eq!(now(), start);

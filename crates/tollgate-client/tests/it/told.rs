@@ -119,6 +119,7 @@ fn every_wait_retry_and_change_is_told() {
             r#"DEBUG does not try again retries=0 why="deadline""#,
             "DEBUG waited for its budget waited_ms has_passed=true",
             "DEBUG waited for its budget waited_ms has_passed=false",
+            r#"DEBUG was not made why="throttled""#,
             r#"INFO a circuit changed key=db from="closed" to="open" reason=Failures"#,
             r#"INFO a circuit changed key=db from="open" to="half_open" reason=Rested"#,
             r#"INFO a circuit changed key=db from="half_open" to="closed" reason=Recovered"#,

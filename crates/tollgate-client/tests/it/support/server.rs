@@ -60,6 +60,10 @@ impl Server {
         Self { started: now(), takes, arrivals, answering: Arc::new(Mutex::new(answering)) }
     }
 
+    pub(crate) fn started(&self) -> Instant {
+        self.started
+    }
+
     pub(crate) fn arrivals(&self) -> MutexGuard<'_, Vec<Arrival>> {
         self.arrivals.lock().expect("nobody panics with it")
     }
