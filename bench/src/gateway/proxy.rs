@@ -74,9 +74,7 @@ impl Running {
             }
             Proxy::EnvoyLimiting => Self::envoy(programs, upstream),
             Proxy::Tollgate => Self::tollgate(programs, upstream, "limits: []\n"),
-            Proxy::TollgateLimiting => {
-                Self::tollgate(programs, upstream, &limits("1000000000/second"))
-            }
+            Proxy::TollgateLimiting => Self::tollgate(programs, upstream, &limits(NEVER)),
             Proxy::TollgateDenying => Self::tollgate(programs, upstream, &limits("1/day")),
         }
     }
@@ -132,13 +130,16 @@ impl Running {
     }
 }
 
+/// Never reached, and so slow to refill that no key is as good as new when it is asked about again.
+const NEVER: &str = "1000000000/365d";
+
 /// The same three that nginx has: by address, by key, and of all. Only the first ever denies.
 fn limits(rate: &str) -> String {
     format!(
         "limits:\n  \
          - {{ name: address, per: [client_ip], rate: {rate}, algorithm: token_bucket }}\n  \
-         - {{ name: key, per: [\"header:{KEY_FIELD}\"], rate: 1000000000/second, algorithm: sliding_window }}\n  \
-         - {{ name: all, rate: 1000000000/second, algorithm: fixed_window }}\n"
+         - {{ name: key, per: [\"header:{KEY_FIELD}\"], rate: {NEVER}, algorithm: sliding_window }}\n  \
+         - {{ name: all, rate: {NEVER}, algorithm: fixed_window }}\n"
     )
 }
 

@@ -4,22 +4,24 @@
 //! it. Bounded: at `max_bytes` it forgets vacant states first, then those that lose least, and a
 //! key at its limit never.
 
+mod together;
+
 use std::{fmt, io};
 
 use smallvec::SmallVec;
-use tollgate_core::{ChargeId, Cost, Counter, Decision, Key, Limit, Log, Logged, Step, Timestamp};
+use tollgate_core::{ChargeId, Cost, Key, Limit, Log, Logged, Step, Timestamp};
 
 use crate::account::{self, Account, NoRoom};
 use crate::bounds::{
     LOGS_FORGOTTEN_MAX, LOGS_SHARE, MAX_BYTES_DEFAULT, MAX_BYTES_MIN, TABLE_SHARE,
 };
-use crate::charge::{Charge, Counted, Kept, Mode, Receipt, Taken};
+use crate::charge::{Charge, Counted, Kept, Receipt, Taken};
 use crate::clock::Clock;
 use crate::enrolled::{Enrolled, Register, TooManyLimits};
 use crate::fingerprint::{Fingerprint, Secret};
 use crate::logs::{LogNumber, Logs};
 use crate::sync::{AtomicU64, AtomicUsize, Ordering};
-use crate::table::{Crowded, Home, Locked, Record, Table};
+use crate::table::{Crowded, Home, Record, Table};
 use crate::upkeep::Upkeep;
 
 /// Holds states in memory and charges them.
@@ -83,14 +85,6 @@ pub(crate) enum Place {
     Unknown,
     /// Nowhere, because there is no room.
     Full,
-}
-
-/// What a request has to get before it can be decided.
-enum Lacks {
-    /// Slots for its unknown keys.
-    Slots,
-    /// Room for a log to grow.
-    Room,
 }
 
 impl MemoryStore {
@@ -285,40 +279,6 @@ impl MemoryStore {
         Some(step)
     }
 
-    /// The same of several: all of them counters of known keys, and all allowed. In any other case
-    /// nothing is done, and false.
-    fn take_all_known(
-        &self,
-        keys: &[(Fingerprint, Home<'_>)],
-        charges: &[Charge<'_>],
-        now: Timestamp,
-        answer: &mut impl FnMut(Taken),
-    ) -> bool {
-        let mut slots: SmallVec<[Locked<'_>; INLINE]> = SmallVec::new();
-        let mut steps: SmallVec<[(Counter, Step); INLINE]> = SmallVec::new();
-        for ((key, home), charge) in keys.iter().zip(charges) {
-            let Limit::Counter(counter) = charge.limit.limit else { return false };
-            // Whoever waited here, with others locked, might wait for somebody who waits for those.
-            let Some(slot) = self.table.try_lock_known(*key, *home) else { return false };
-            let Record { limit, word } = slot.record();
-            let step = counter.step(word, now, charge.cost);
-            if limit != charge.limit.number || !step.is_allowed {
-                return false;
-            }
-            slots.push(slot);
-            steps.push((counter, step));
-        }
-        for (slot, (_, step)) in slots.iter_mut().zip(&steps) {
-            slot.write(Record { word: step.word, ..slot.record() });
-        }
-        drop(slots);
-        for (((key, _), charge), (counter, step)) in keys.iter().zip(charges).zip(steps) {
-            let (key, number, cost) = (*key, charge.limit.number, charge.cost);
-            answer(Taken::Counted(Counted { key, number, counter, step, now, cost }));
-        }
-        true
-    }
-
     #[inline(never)]
     fn take_otherwise(&self, key: Fingerprint, charge: &Charge<'_>, now: Timestamp) -> Taken {
         let known = self.table.find(key);
@@ -421,168 +381,6 @@ impl MemoryStore {
             }
             Err(NoRoom) => charge.on_failure.uncounted(),
         }
-    }
-
-    #[inline(never)]
-    fn take_together(
-        &self,
-        keys: &[Fingerprint],
-        charges: &[Charge<'_>],
-        now: Timestamp,
-    ) -> SmallVec<[Taken; INLINE]> {
-        // A request that a known key denies must not push anybody out for its unknown ones.
-        let mut makes_room = keys.iter().all(|key| self.table.find(*key).is_none());
-        let (mut may_forget, mut forgotten) = (true, 0);
-        loop {
-            let places: SmallVec<[Place; INLINE]> = keys
-                .iter()
-                .zip(charges)
-                .map(|(key, charge)| match self.table.find(*key) {
-                    Some(index) => Place::At(index),
-                    None => {
-                        // A limit that counts denied requests needs its state in any case, and what
-                        // a key named twice says the second time only a state can tell.
-                        let is_twice = keys.iter().filter(|other| *other == key).nth(1).is_some();
-                        let makes_room = makes_room || charge.count_denied || is_twice;
-                        self.place(*key, charge, now, keys, makes_room)
-                    }
-                })
-                .collect();
-            if let Some(mut accounts) = self.lock_all(keys, &places) {
-                match self.take_from_all(&mut accounts, keys, &places, charges, now, may_forget) {
-                    Ok(answers) => return answers,
-                    Err(Lacks::Slots) => makes_room = true,
-                    Err(Lacks::Room) => {
-                        drop(accounts);
-                        may_forget = self.forget_another_log(&mut forgotten, now, keys);
-                    }
-                }
-            }
-        }
-    }
-
-    /// Locks every slot once, in ascending order, so that two calls never wait for each other;
-    /// nothing if one has moved since.
-    fn lock_all(&self, keys: &[Fingerprint], places: &[Place]) -> Option<Accounts<'_>> {
-        let mut wanted: SmallVec<[(usize, Fingerprint); INLINE]> = places
-            .iter()
-            .zip(keys)
-            .filter_map(|(place, key)| match place {
-                Place::At(index) => Some((*index, *key)),
-                Place::NotNeeded | Place::Unknown | Place::Full => None,
-            })
-            .collect();
-        wanted.sort_unstable_by_key(|(index, _)| *index);
-        wanted.dedup();
-        if wanted.windows(2).any(|two| two[0].0 == two[1].0) {
-            // Two keys were seen in one slot, so one of them is there no longer.
-            return None;
-        }
-        let accounts: Option<_> = wanted
-            .into_iter()
-            .map(|(index, key)| Some((index, self.account_at(index, key)?)))
-            .collect();
-        accounts.map(Accounts)
-    }
-
-    /// Takes all charges or none. Nothing is done yet if no limit denies and there are unknown keys,
-    /// or if a log has no room to grow and it `may_forget` another.
-    fn take_from_all(
-        &self,
-        accounts: &mut Accounts<'_>,
-        keys: &[Fingerprint],
-        places: &[Place],
-        charges: &[Charge<'_>],
-        now: Timestamp,
-        may_forget: bool,
-    ) -> Result<SmallVec<[Taken; INLINE]>, Lacks> {
-        let mut before: SmallVec<[Record; INLINE]> = SmallVec::new();
-        let mut answers: SmallVec<[Taken; INLINE]> = SmallVec::new();
-        for ((key, place), charge) in keys.iter().zip(places).zip(charges) {
-            let (record, answer) = match accounts.at(*place) {
-                Some(account) => (account.record(), self.charge(account, *key, charge, now)),
-                None => (Record::VACANT, without_state(*place, *key, charge, now)),
-            };
-            before.push(record);
-            answers.push(answer);
-        }
-        let denies =
-            |index: usize| charges[index].mode == Mode::Enforce && !answers[index].is_allowed();
-        let may_gain_room = |index: usize| {
-            may_forget
-                && matches!(
-                    (places[index], answers[index]),
-                    (Place::At(_), Taken::Uncounted { .. })
-                )
-        };
-        let is_denied = (0..charges.len()).any(denies);
-        let is_settled = (0..charges.len()).any(|index| denies(index) && !may_gain_room(index));
-        let lacks = if is_settled {
-            None
-        } else if places.iter().any(|place| matches!(place, Place::Unknown)) {
-            Some(Lacks::Slots)
-        } else {
-            (0..charges.len()).any(may_gain_room).then_some(Lacks::Room)
-        };
-        if is_denied || lacks.is_some() {
-            for index in (0..charges.len()).rev() {
-                if let Some(account) = accounts.at(places[index]) {
-                    take_back(account, &charges[index], &answers[index], before[index], now);
-                }
-            }
-        }
-        if let Some(lacks) = lacks {
-            return Err(lacks);
-        }
-        for index in 0..charges.len() {
-            let (charge, answer) = (&charges[index], &mut answers[index]);
-            match accounts.at(places[index]) {
-                // A limit in shadow may have denied what goes on.
-                Some(account) if is_denied || !answer.is_allowed() => {
-                    *answer = self.after_denial(account, keys[index], charge, *answer, now);
-                }
-                None if matches!(places[index], Place::Unknown) => {
-                    *answer = untouched(keys[index], charge, now);
-                }
-                _ => {}
-            }
-        }
-        Ok(answers)
-    }
-
-    /// What is said of a limit after it, or another, denied the request: nothing was taken of it,
-    /// unless it counts denied requests.
-    fn after_denial(
-        &self,
-        account: &mut Account<'_>,
-        key: Fingerprint,
-        charge: &Charge<'_>,
-        answer: Taken,
-        now: Timestamp,
-    ) -> Taken {
-        if !answer.is_allowed() {
-            return if charge.count_denied {
-                self.punished(account, key, charge, answer, now)
-            } else {
-                answer
-            };
-        }
-        let counts = charge.count_denied && matches!(charge.limit.limit, Limit::Counter(_));
-        let cost = if counts { charge.cost } else { Cost::PEEK };
-        let mut told = self.charge(account, key, &Charge { cost, ..*charge }, now);
-        match (&mut told, answer) {
-            (Taken::Counted(told), Taken::Counted(answer)) => {
-                told.step.is_allowed = answer.step.is_allowed;
-                told.step.delay = answer.step.delay;
-            }
-            (Taken::Decided { decision: told, .. }, Taken::Decided { decision: answer, .. }) => {
-                told.outcome = answer.outcome;
-            }
-            _ => {}
-        }
-        // What a denied request was charged is not given back.
-        told.take_receipt();
-        told
     }
 
     /// Finds a slot for a key that was not found; one who `makes_room` lets the table grow or forget
@@ -773,16 +571,6 @@ impl fmt::Debug for MemoryStore {
     }
 }
 
-/// The accounts of one call, each with the slot it is in.
-struct Accounts<'s>(SmallVec<[(usize, Account<'s>); INLINE]>);
-
-impl<'s> Accounts<'s> {
-    fn at(&mut self, place: Place) -> Option<&mut Account<'s>> {
-        let Place::At(wanted) = place else { return None };
-        self.0.iter_mut().find(|(index, _)| *index == wanted).map(|(_, account)| account)
-    }
-}
-
 /// The answer when there is no state to charge.
 fn without_state(place: Place, key: Fingerprint, charge: &Charge<'_>, now: Timestamp) -> Taken {
     match place {
@@ -792,32 +580,6 @@ fn without_state(place: Place, key: Fingerprint, charge: &Charge<'_>, now: Times
             let decision = account::decide_unknown(limit, now, charge.cost);
             Taken::Decided { decision, receipt: Receipt::of_nothing(key, *number) }
         }
-    }
-}
-
-/// What is said of an unknown key after another denied the request: it would have been allowed, and
-/// nothing was taken.
-fn untouched(key: Fingerprint, charge: &Charge<'_>, now: Timestamp) -> Taken {
-    let Enrolled { limit, number } = charge.limit;
-    let outcome = account::decide_unknown(limit, now, charge.cost).outcome;
-    let decision = Decision { outcome, ..account::decide_unknown(limit, now, Cost::PEEK) };
-    Taken::Decided { decision, receipt: Receipt::of_nothing(key, *number) }
-}
-
-/// Undoes a charge that was taken before another was denied.
-fn take_back(
-    account: &mut Account<'_>,
-    charge: &Charge<'_>,
-    answer: &Taken,
-    before: Record,
-    now: Timestamp,
-) {
-    match (answer.receipt(), charge.limit.limit) {
-        (Some(_), Limit::Counter(_)) => account.restore(before),
-        (Some(receipt), Limit::Logged(_)) => {
-            account.refund(&receipt, now);
-        }
-        (None, _) => {}
     }
 }
 
