@@ -8,11 +8,12 @@ use arc_swap::Guard;
 use smallvec::SmallVec;
 use tollgate_core::{Algorithm, Cost, Decision, Outcome};
 use tollgate_policy::{
-    Admission, Caller, Explanation, KnownBy, Policy, Request, Rule, Scratch, Standing, SyncMode,
+    Admission, Caller, Explanation, KnownBy, Request, Rule, Scratch, Standing, SyncMode,
 };
 use tollgate_store::{Asked, Charge, Taken};
 
-use crate::limiter::{Limiter, asked, ruled, ruled_out};
+use crate::limiter::{InForce, Limiter, asked, entry, ruled, ruled_out};
+use crate::overrides::Override;
 use crate::verdict::{Answer, Entry, Ruling, Verdict};
 
 /// A request with everything there is to say about it.
@@ -51,8 +52,10 @@ pub enum Stands {
 /// A limit that applies to a request.
 #[derive(Debug)]
 pub struct Applied {
-    /// How much it allows, in words: `5/minute, sliding_log`.
+    /// How much it allows to this key, in words: `5/minute, sliding_log`.
     pub terms: String,
+    /// What the key is allowed instead of what the policy says, by an operator's word.
+    pub changed: Option<Override>,
     /// The key that it counts under; none if the request was ruled out before it was asked.
     pub key: Option<String>,
     /// What the doors that answer and let go make of it.
@@ -61,32 +64,40 @@ pub struct Applied {
     pub sync: SyncMode,
     /// Which of its shards the key is of, if it is split.
     pub shard: Option<u8>,
-    /// Which of the verdict's answers is its own.
-    answer: usize,
+    /// Which of the verdict's answers is its own; none if it was not asked.
+    answer: Option<usize>,
 }
 
 impl Explained {
     /// Explains a request that `verdict` is the answer to.
     pub fn new(limiter: &Limiter, request: &Request<'_>, verdict: Verdict) -> Self {
-        let policy = &verdict.policy.policy;
+        let in_force = &*verdict.policy;
+        let policy = &in_force.policy;
         let Caller { tenant, tier, known_by } = policy.caller(request);
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        let keys = verdict.policy.keys(request, limiter.store());
-        let mut keys = keys.into_iter().enumerate();
+        let now = limiter.store().shared_now();
+        let mut keys = in_force.keys(request, limiter.store()).into_iter();
         let limit = |explanation: Explanation<'_>| ExplainedLimit {
             name: explanation.rule.name().to_string(),
             standing: match explanation.standing {
                 Standing::DoesNotApply(why) => Stands::DoesNotApply(why),
                 Standing::Applies { limit, cost, shard, .. } => {
                     let rule = explanation.rule;
-                    let (answer, key) = keys.next().unzip();
+                    // Of a request with a key that is banned the other limits are not asked.
+                    let mut answers = verdict.answers();
+                    let asked =
+                        answers.position(|answer| answer.rule_number() == explanation.rule_index);
+                    let limit = asked.map_or(limit, |place| verdict.taken[place].limit as usize);
+                    let key = keys.next();
+                    let changed = key.as_deref().and_then(|key| in_force.overrides.of(key, now));
                     Stands::Applies(Applied {
-                        terms: terms(policy, limit, rule, cost) + &among_nodes(rule, shard),
+                        terms: terms(in_force, limit, rule, cost) + &among_nodes(rule, shard),
+                        changed: changed.cloned(),
                         key,
                         note: at_doors(rule.algorithm()),
                         sync: rule.sync(),
                         shard,
-                        answer: answer.unwrap_or(usize::MAX),
+                        answer: asked,
                     })
                 }
             },
@@ -97,7 +108,7 @@ impl Explained {
 
     /// What a limit that applies said; nothing if it was not asked.
     pub fn answer(&self, applied: &Applied) -> Option<Answer<'_>> {
-        self.verdict.answers().nth(applied.answer)
+        self.verdict.answers().nth(applied.answer?)
     }
 }
 
@@ -110,9 +121,9 @@ pub fn as_doors_tell<'a>(name: &'a str, value: &'a [u8]) -> (Cow<'a, str>, &'a [
     (name, query.map_or(value, |query| &value[..query]))
 }
 
-fn terms(policy: &Policy, limit: usize, rule: &Rule, cost: Cost) -> String {
-    let capacity = policy.limits()[limit].capacity();
-    let rate = policy.rate(limit);
+fn terms(in_force: &InForce, limit: usize, rule: &Rule, cost: Cost) -> String {
+    let capacity = in_force.enrolled[limit].limit().capacity();
+    let rate = in_force.rate(limit);
     let how_much = rate.map_or_else(|| format!("{capacity} at a time"), |rate| rate.to_string());
     let at_once = rate
         .filter(|rate| rate.count() != capacity)
@@ -152,7 +163,8 @@ fn at_doors(algorithm: Algorithm) -> Option<&'static str> {
 impl Limiter {
     /// What would become of a request. Nothing is charged, and nothing is counted: nobody asked but an
     /// operator. Of a request that costs more than one unit above what is left, nobody tells for how
-    /// long it would have to wait.
+    /// long it would have to wait. Of one with a key that is banned, the limits that it is banned under
+    /// answer alone, as they would.
     pub fn peek(&self, request: &Request<'_>) -> Asked<Verdict> {
         let policy = self.in_force();
         let mut scratch = Scratch::default();
@@ -164,6 +176,11 @@ impl Limiter {
         };
         let costs: Vec<Cost> = charges.iter().map(|charge| charge.cost).collect();
         let bans = policy.override_charges(charges, self.store());
+        if !bans.are_none() {
+            let taken = bans.iter().map(|(place, said)| entry(&charges[*place], *said)).collect();
+            let policy = Guard::from_inner(Arc::clone(&policy));
+            return Asked::Ready(Verdict { ruling: Ruling::Denied, taken, origin: None, policy });
+        }
         let look = |charge| Charge { cost: Cost::PEEK, ..asked(&policy, charge) };
         let asked: Vec<Charge<'_>> = charges.iter().map(look).collect();
         let answers = self.store().take_each(&asked);
@@ -173,8 +190,7 @@ impl Limiter {
         answers.map(move |answers| {
             let (mut ruling, mut taken) = (Ruling::Allowed, SmallVec::new());
             let told = answers.taken().iter().zip(costs);
-            let mut told: Vec<Taken> = told.map(|(said, cost)| would_say(said, cost)).collect();
-            bans.apply(&mut told);
+            let told = told.map(|(said, cost)| would_say(said, cost));
             for ((rule, limit), said) in places.into_iter().zip(told) {
                 ruling = ruled(ruling, &policy.policy.rules()[rule as usize], &said);
                 taken.push(Entry { rule, limit, taken: said });

@@ -8,12 +8,12 @@
 mod advice;
 mod day;
 mod recent;
+mod shown;
 mod slices;
 mod summary;
 mod users;
 mod waits;
 
-use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -64,7 +64,8 @@ pub struct Frequent {
 pub struct FrequentKey {
     /// As it may be shown, cut if it is very long.
     pub key: String,
-    /// How many requests it sent.
+    /// How many requests it sent. Of a key that is among the most denied and sends too little to be among
+    /// the busiest, those since it was first denied.
     pub requests: u64,
     /// How many of them were denied.
     pub denied: u64,
@@ -369,16 +370,30 @@ impl Limiter {
     /// # Ok::<(), tollgate::LimiterError>(())
     /// ```
     pub fn busiest(&self, span: Span) -> Frequent {
-        let told = self.observer.tell(span, self.now());
+        let told = self.told(span);
         let of = |counter: &Counter| (counter.weight, counter.other.min(counter.weight));
         frequent(&told, &told.0.busiest, of)
     }
 
     /// The keys that were denied most often.
     pub fn most_denied(&self, span: Span) -> Frequent {
-        let told = self.observer.tell(span, self.now());
-        let of = |counter: &Counter| (counter.other.max(counter.weight), counter.weight);
+        let told = self.told(span);
+        // The counter of a denied key knows nothing of what the key sent before.
+        let sent = told.0.busiest.counters.iter().map(|counter| (counter.key, counter.weight));
+        let sent: HashMap<u64, u64> = sent.collect();
+        let of = |counter: &Counter| {
+            let requests = sent.get(&counter.key).copied().unwrap_or(counter.other);
+            (requests.max(counter.weight), counter.weight)
+        };
         frequent(&told, &told.0.most_denied, of)
+    }
+
+    /// What was counted in a span of time, with keys as they may be shown now.
+    fn told(&self, span: Span) -> (Slice, Micros) {
+        let (mut slice, period) = self.observer.tell(span, self.now());
+        let Slice { busiest, most_denied, .. } = &mut slice;
+        shown::rewrite(self, busiest.counters.iter_mut().chain(&mut most_denied.counters));
+        (slice, period)
     }
 
     /// Whether clients come back before the wait is over that they were told.
@@ -389,22 +404,23 @@ impl Limiter {
         let early: u64 = slices.iter().map(|slice| slice.early).sum();
         // Of the lists only this one: whoever collects metrics asks often.
         let most_denied = Summary::merged(slices.iter().map(|slice| &slice.most_denied));
-        let mut keys: Vec<&Counter> =
-            most_denied.counters.iter().filter(|counter| counter.early > 0).collect();
-        keys.sort_by_key(|counter| (Reverse(counter.early), &counter.text));
-        let keys = keys.into_iter().take(STORM_KEYS_MAX);
+        let mut keys = most_denied.counters;
+        keys.retain(|counter| counter.early > 0);
+        keys.sort_by(|one, other| (other.early, &one.text).cmp(&(one.early, &other.text)));
+        keys.truncate(STORM_KEYS_MAX);
+        shown::rewrite(self, keys.iter_mut());
         Storm {
             is_storm: early >= STORM_EARLY_MIN && early * 2 >= denied,
             denied,
             early,
-            keys: keys.map(|counter| counter.text.to_string()).collect(),
+            keys: keys.into_iter().map(|counter| counter.text.to_string()).collect(),
         }
     }
 
     /// What somebody who minds the limits should know.
     pub fn advice(&self) -> Vec<Advice> {
         let now = self.now();
-        let [minute, hour] = [Span::Minute, Span::Hour].map(|span| self.observer.tell(span, now));
+        let [minute, hour] = [Span::Minute, Span::Hour].map(|span| self.told(span));
         let mut advice = Advice::of_spike(&minute, &hour);
         advice.extend(Advice::of_riders(&hour));
         advice.extend(Advice::of_limits(&self.in_force(), now));

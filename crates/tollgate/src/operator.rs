@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError};
 
 use arc_swap::Guard;
 use smallvec::SmallVec;
-use tollgate_core::{Cost, Key, KeyBuf, Timestamp};
+use tollgate_core::{Cost, Key, KeyBuf, Timestamp, Value};
 use tollgate_policy::Named;
 use tollgate_store::{Asked, Charge, OnFailure, Taken};
 
@@ -61,7 +61,7 @@ impl Limiter {
         };
         let charges: SmallVec<[Charge<'_>; 4]> = limits.iter().map(charge).collect();
         let asked = self.store().take_each(&charges);
-        let changed = changed.and_then(|_| policy.overrides.list().get(&text).cloned());
+        let changed = policy.overrides.of(&text, self.store().shared_now()).cloned();
         let rule = named.rule as u32;
         drop(charges);
         Ok(asked.map(move |answers| {
@@ -112,6 +112,27 @@ impl Limiter {
         });
         // Fewer than before are never too many.
         changed.is_ok() && was_there
+    }
+
+    /// What a key is allowed instead of what the policy says, also if the policy in force does not know it.
+    pub fn override_of(&self, key: &KeyBuf) -> Option<Override> {
+        let now = self.store().shared_now();
+        let one = self.in_force().overrides.list().get(&key.to_string()).cloned();
+        one.filter(|one| one.is_in_time(now))
+    }
+
+    /// The key that an operator means who names one as it is shown. A value that is shown as a hash does
+    /// not tell itself: of keys whose values are not secret, those with an override are found by it.
+    pub fn meant(&self, named: &KeyBuf) -> KeyBuf {
+        let policy = self.in_force();
+        let has_hash = named.values().iter().any(Value::is_secret);
+        if !has_hash || policy.policy.named(named).is_ok() {
+            return named.clone();
+        }
+        let text = named.to_string();
+        let is_it =
+            |one: &&Override| one.key.limit() == named.limit() && self.shown_key(&one.key) == text;
+        policy.overrides.list().values().find(is_it).map_or(named, |one| &one.key).clone()
     }
 
     /// All keys that are allowed something else, also those that the policy in force does not know.

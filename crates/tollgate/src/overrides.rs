@@ -97,6 +97,9 @@ pub(crate) enum Overridden {
 #[derive(Debug, Default)]
 pub(crate) struct Bans(SmallVec<[(usize, Taken); 1]>);
 
+/// How long until the limit of a key is whole that is banned without an end.
+pub(crate) const NEVER: Micros = Micros::new(u64::MAX);
+
 impl Bans {
     #[inline]
     pub(crate) fn are_none(&self) -> bool {
@@ -116,7 +119,7 @@ impl Bans {
             outcome: Outcome::Denied { retry_after: left },
             limit: limit.limit().capacity(),
             remaining: 0,
-            reset_after: left.unwrap_or_default(),
+            reset_after: left.unwrap_or(NEVER),
             next_after: left,
         };
         self.0.push((place, store.decided_without(key, limit, decision)));
@@ -130,12 +133,11 @@ impl Bans {
     /// Puts denials in the place of what the limits said.
     pub(crate) fn apply(&self, taken: &mut [Taken]) {
         for &(place, mut denied) in &self.0 {
-            // What was consumed comes back also under a ban without an end.
+            // The key has all of its limit when the ban is over and what it consumed has come back.
             if let Taken::Decided { decision, .. } = &mut denied
-                && decision.next_after.is_none()
                 && let Some(said) = taken[place].decision()
             {
-                decision.reset_after = said.reset_after;
+                decision.reset_after = decision.reset_after.max(said.reset_after);
             }
             taken[place] = denied;
         }
@@ -206,6 +208,12 @@ impl Overrides {
             return None;
         }
         Some(limit.map_or(Overridden::Banned(left), Overridden::Limit))
+    }
+
+    /// The one of a key that is written so, if it means something now.
+    pub(crate) fn of(&self, text: &str, now: Timestamp) -> Option<&Override> {
+        let one = self.list.get(text).filter(|one| one.is_in_time(now));
+        one.filter(|_| self.made.contains_key(text))
     }
 
     /// The rate of one, as it was written.

@@ -10,6 +10,7 @@ use tollgate_policy::{Mode, Rule};
 use tollgate_store::{Origin, Taken};
 
 use crate::limiter::InForce;
+use crate::overrides::NEVER;
 
 /// Whether a request may go on, and what every limit that applied had to say.
 pub struct Verdict {
@@ -132,7 +133,9 @@ impl Verdict {
             match (refusal, absence) {
                 (Outcome::TooCostly, _) => return None,
                 // Slots come back when others are done; who is banned without an end waits for nothing.
-                (Outcome::Denied { retry_after: None }, _) if answer.rate().is_some() => {
+                (Outcome::Denied { retry_after: None }, _)
+                    if answer.rate().is_some() || answer.is_barred() =>
+                {
                     return None;
                 }
                 (Outcome::Denied { retry_after: Some(wait) }, Absence::For(longest)) => {
@@ -213,6 +216,17 @@ impl<'v> Answer<'v> {
     /// What it said; nothing if it could not count.
     pub fn decision(&self) -> Option<Decision> {
         self.entry.taken.decision()
+    }
+
+    /// How long until all of it can be taken; nothing if it could not count, or if its key is banned
+    /// without an end.
+    pub fn reset_after(&self) -> Option<Micros> {
+        self.decision().map(|decision| decision.reset_after).filter(|_| !self.is_barred())
+    }
+
+    /// Whether its key is banned without an end.
+    fn is_barred(&self) -> bool {
+        self.decision().is_some_and(|decision| decision.reset_after == NEVER)
     }
 
     /// Whether it lets the request go on.

@@ -57,7 +57,8 @@ fn tell(verdict: &Verdict, replies: &mut Replies<'_>) -> Result<(), Complaint> {
     replies.integer(figures.map_or(-1, |decision| decision.limit.into()));
     replies.integer(figures.map_or(-1, |decision| decision.remaining.into()));
     replies.integer(verdict.retry_after().map_or(-1, millis));
-    replies.integer(figures.map_or(-1, |decision| millis(decision.reset_after)));
+    let reset_after = told.as_ref().and_then(|(answer, _)| answer.reset_after());
+    replies.integer(reset_after.map_or(-1, millis));
     replies.bulk(name.as_bytes());
     replies.integer(millis(verdict.delay()));
     Ok(())

@@ -152,11 +152,13 @@ impl Told<'_> {
         if let Some(retry) = self.retry {
             fields.add(X_RATELIMIT_RETRY_AFTER, |out| number(out, retry.seconds));
         }
-        let Some((_, decision)) = self.tightest() else { return };
-        let reset = self.now.plus(decision.reset_after).as_micros().div_ceil(1_000_000);
+        let Some((answer, decision)) = self.tightest() else { return };
         fields.add(X_RATELIMIT_LIMIT, |out| number(out, u64::from(decision.limit)));
         fields.add(X_RATELIMIT_REMAINING, |out| number(out, u64::from(decision.remaining)));
-        fields.add(X_RATELIMIT_RESET, |out| number(out, reset));
+        if let Some(wait) = answer.reset_after() {
+            let reset = self.now.plus(wait).as_micros().div_ceil(1_000_000);
+            fields.add(X_RATELIMIT_RESET, |out| number(out, reset));
+        }
     }
 
     /// The tightest limit as one dictionary, and the windows of all.

@@ -11,8 +11,8 @@
 //! Waits are exact, in milliseconds rounded up, and not spread as those of the header fields are: who
 //! asks this way decides for others. A wait is `null` where there is none to tell: `retry_after_ms`
 //! of what is allowed, of a cost above the limit, of a concurrency limit; `next_after_ms` of a
-//! concurrency limit. `rate` is `null` of a concurrency limit. A limit that could not count has `null`
-//! for every figure.
+//! concurrency limit; all three of a key that is banned without an end. `rate` is `null` of a concurrency
+//! limit. A limit that could not count has `null` for every figure.
 //!
 //! Every limit that applied is listed, also those in shadow: of them `allowed` is what they would
 //! have said.
@@ -27,7 +27,7 @@ use tollgate_policy::SyncMode;
 
 use super::text::{json_string, number};
 use crate::explain::{Explained, ExplainedLimit, Stands};
-use crate::{Answer, Keys, Look, Micros, Ruling, Verdict};
+use crate::{Answer, Keys, Look, Micros, Override, Ruling, Verdict};
 
 /// Writes the answer to the end of `out`. `keys` are those that were shown with the verdict, `lease`
 /// is the name under which the slots of the request can be given back.
@@ -85,9 +85,7 @@ pub fn write_look(out: &mut Vec<u8>, look: &Look, key: &str) {
     out.extend_from_slice(b"{\"key\":");
     json_string(out, key);
     limits(out, look.verdict(), |_| key);
-    out.extend_from_slice(b",\"override\":");
-    let changed = look.changed.as_ref().map_or("null".to_owned(), ToString::to_string);
-    out.extend_from_slice(changed.as_bytes());
+    write_override(out, look.changed.as_ref());
     out.extend_from_slice(b",\"recent\":[");
     for (place, one) in look.recent.iter().enumerate() {
         if place > 0 {
@@ -112,8 +110,9 @@ pub fn write_look(out: &mut Vec<u8>, look: &Look, key: &str) {
 ///                            {"name": "login", "applies": false, "why": "…"}]}
 /// ```
 ///
-/// A limit that applies and was asked has the figures of an answer too, one that nodes share in another
-/// way than usual has `sync`, and one that is split has `shard`.
+/// A limit that applies and was asked has the figures of an answer too, one whose key is allowed something
+/// else than the policy says has `override`, one that nodes share in another way than usual has `sync`, and
+/// one that is split has `shard`.
 pub fn write_explained(out: &mut Vec<u8>, explained: &Explained) {
     let verdict = &explained.verdict;
     out.extend_from_slice(b"{\"allowed\":");
@@ -152,6 +151,9 @@ fn write_explained_limit(out: &mut Vec<u8>, explained: &Explained, limit: &Expla
     out.extend_from_slice(b"true");
     text_member(out, "key", applied.key.as_deref());
     text_member(out, "note", applied.note);
+    if applied.changed.is_some() {
+        write_override(out, applied.changed.as_ref());
+    }
     if applied.sync == SyncMode::Leased {
         text_member(out, "sync", Some(applied.sync.name()));
     }
@@ -168,6 +170,13 @@ fn write_explained_limit(out: &mut Vec<u8>, explained: &Explained, limit: &Expla
         terms(out, &answer);
     }
     out.push(b'}');
+}
+
+/// What a key is allowed instead of what the policy says, or `null`, after a comma.
+fn write_override(out: &mut Vec<u8>, changed: Option<&Override>) {
+    out.extend_from_slice(b",\"override\":");
+    let changed = changed.map_or("null".to_owned(), ToString::to_string);
+    out.extend_from_slice(changed.as_bytes());
 }
 
 /// A text or `null`, after a comma.
@@ -225,7 +234,7 @@ pub(super) fn figures(out: &mut Vec<u8>, answer: &Answer<'_>) {
     out.extend_from_slice(b",\"retry_after_ms\":");
     millis(out, decision.and_then(|decision| decision.retry_after()));
     out.extend_from_slice(b",\"reset_after_ms\":");
-    millis(out, decision.map(|decision| decision.reset_after));
+    millis(out, answer.reset_after());
     out.extend_from_slice(b",\"next_after_ms\":");
     millis(out, decision.and_then(|decision| decision.next_after));
 }

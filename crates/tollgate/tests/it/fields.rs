@@ -65,10 +65,12 @@ fn whoever_is_banned_without_an_end_is_told_no_moment_to_come_back() {
         let one = Override { key: "api:anna".parse().expect("a key"), change, until };
         gate.limiter.put_override(one).expect("it is put");
         let headers = fields_of(&gate, &gate.check(&[("user", "anna")]), 0);
-        ["retry-after", "retry-after-ms"].map(|name| number(&headers, name))
+        ["retry-after", "retry-after-ms", "x-ratelimit-reset"].map(|name| number(&headers, name))
     };
-    assert_eq!(told(Some(MIDNIGHT.plus(time("1h")))), [Some(3_600), Some(3_600_000)]);
-    assert_eq!(told(None), [None, None]);
+    let end = MIDNIGHT.plus(time("1h"));
+    let ends = [Some(3_600), Some(3_600_000), Some(end.as_micros() / 1_000_000)];
+    assert_eq!(told(Some(end)), ends);
+    assert_eq!(told(None), [None, None, None]);
 }
 
 const TWO: &str = "limits: [{name: pace, rate: 10/second, algorithm: fixed_window}, \

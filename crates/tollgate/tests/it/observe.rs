@@ -11,7 +11,7 @@ use tollgate::{
     Change, Charge, Key, KeyBuf, Limit, Micros, Override, Quota, Request, Timestamp, Value,
 };
 
-use crate::{Gate, MIDNIGHT, time};
+use crate::{Gate, MIDNIGHT, parse, time};
 
 /// Runs a test on a thread that has looked at nothing.
 fn alone(test: impl FnOnce() + Send) {
@@ -211,6 +211,50 @@ mod who {
     }
 
     #[test]
+    fn keys_that_were_counted_before_values_were_hashed_are_told_as_those_after() {
+        alone(|| {
+            let policy = "limits: [{name: api, per: [user, item], rate: 1/day}]";
+            let gate = Gate::new(policy);
+            let long = "item".repeat(KEY_TEXT_BYTES_MAX);
+            let come = |user: &str, item: &str, requests: u32| {
+                for _ in 0..requests {
+                    gate.advance("1ms");
+                    gate.check(&[("user", user), ("item", item)]);
+                }
+            };
+            come("anna", "a:b", 130);
+            come("ben", &long, 120);
+            let is_plain = |text: &str| text.contains("anna") || text.contains("item");
+            assert!(names(&gate.limiter.busiest(Span::Day)).iter().any(|key| is_plain(key)));
+            let policy = parse(&format!("observe: {{keys: hashed}}\n{policy}"));
+            gate.limiter.replace_policy(policy).unwrap();
+            let told = || [gate.limiter.busiest(Span::Hour), gate.limiter.most_denied(Span::Hour)];
+            let before = told();
+            for told in &before {
+                let [anna, ben] = &names(told)[..] else { panic!("two keys: {told:?}") };
+                assert!(anna.starts_with("api:%h") && anna.matches(":%h").count() == 2, "{anna}");
+                assert!(ben.starts_with("api:%h") && ben.ends_with(":…"), "what was cut: {ben}");
+            }
+            let storm = gate.limiter.storm();
+            assert!(storm.is_storm && storm.keys.iter().all(|key| !is_plain(key)), "{storm:?}");
+            gate.advance("10s");
+            come("anna", "a:b", 1);
+            let [_, after] = told();
+            assert_eq!(after.keys[0].key, before[1].keys[0].key, "the same hashes");
+        });
+    }
+
+    #[test]
+    fn of_a_denied_key_all_requests_are_told_not_only_those_since_it_was_denied() {
+        alone(|| {
+            let gate = Gate::new(POLICY);
+            send(&gate, "anna", 12, "10ms");
+            let told = gate.limiter.most_denied(Span::Minute);
+            assert_eq!((told.keys[0].requests, told.keys[0].denied), (12, 2));
+        });
+    }
+
+    #[test]
     fn descriptors_and_limits_that_callers_bring_along_are_told_too() {
         alone(|| {
             let gate = Gate::new("limits: []");
@@ -235,9 +279,8 @@ mod who {
             let told = gate.limiter.most_denied(Span::Minute);
             let figures = |key: &FrequentKey| (key.key.clone(), key.requests, key.denied);
             let told: Vec<_> = told.keys.iter().map(figures).collect();
-            // As many requests as came since it was first denied.
-            let anna = ("envoy%3A1:shop:user:anna".to_owned(), 2, 2);
-            assert_eq!(told, [anna, ("cell:ben".to_owned(), 1, 1)]);
+            let anna = ("envoy%3A1:shop:user:anna".to_owned(), 3, 2);
+            assert_eq!(told, [anna, ("cell:ben".to_owned(), 2, 1)]);
             let limits = gate.limiter.metrics().limits;
             let early: Vec<_> = limits.iter().map(|count| (&*count.limit, count.early)).collect();
             assert_eq!(early, [("envoy:shop", 1), ("#callers", 0), ("#others", 0)]);

@@ -2,8 +2,9 @@
 
 use serde_json::{Value, json};
 use tollgate::bounds::KEY_OVERRIDES_MAX;
+use tollgate::explain::{Explained, Stands};
 use tollgate::http::json;
-use tollgate::{Change, KeyBuf, KeyRefused, Keys, Override, Request, Ruling, Timestamp};
+use tollgate::{Change, KeyBuf, KeyRefused, Keys, Micros, Override, Request, Ruling, Timestamp};
 
 use crate::{Gate, MIDNIGHT, parse, time};
 
@@ -222,6 +223,76 @@ mod overrides {
     }
 
     #[test]
+    fn a_banned_key_is_whole_when_both_the_ban_and_its_limit_say_so_and_never_without_an_end() {
+        let gate = Gate::new(POLICY);
+        assert_eq!(gate.admitted(10, &ANNA), 10);
+        let reset = || look(&gate, "api:anna")["limits"][0]["reset_after_ms"].clone();
+        assert_eq!(reset(), 10_000);
+        put(&gate, "api:anna", "{ban: true}", Some(MIDNIGHT.plus(time("1h")))).unwrap();
+        assert_eq!(reset(), 3_600_000, "the ban is longer");
+        put(&gate, "api:anna", "{ban: true}", Some(MIDNIGHT.plus(time("4s")))).unwrap();
+        assert_eq!(reset(), 10_000, "what was consumed takes longer");
+        put(&gate, "api:anna", "{ban: true}", None).unwrap();
+        assert_eq!(reset(), Value::Null);
+        let mut keys = Keys::default();
+        let verdict =
+            gate.limiter.ask_showing(&Request::new(&[("user", b"anna")]), &mut keys).wait();
+        let mut told = Vec::new();
+        json::write(&mut told, &verdict, &keys, None);
+        let told: Value = serde_json::from_slice(&told).unwrap();
+        assert_eq!(told["limits"][0]["reset_after_ms"], Value::Null, "nor is it in an answer");
+    }
+
+    fn explained(gate: &Gate, attributes: &[(&str, &[u8])]) -> Value {
+        let request = Request::new(attributes);
+        let verdict = gate.limiter.peek(&request).wait();
+        let mut told = Vec::new();
+        json::write_explained(&mut told, &Explained::new(&gate.limiter, &request, verdict));
+        serde_json::from_slice(&told).expect("JSON")
+    }
+
+    #[test]
+    fn a_request_is_explained_by_what_its_keys_are_allowed() {
+        let gate = Gate::new(POLICY);
+        let user = [("user", &b"anna"[..])];
+        assert_eq!(explained(&gate, &user)["limits"][0].get("override"), None);
+        put(&gate, "api:anna", "{burst: 15}", Some(MIDNIGHT.plus(time("1h")))).unwrap();
+        let told = explained(&gate, &user);
+        let [api, daily] = [&told["limits"][0], &told["limits"][1]];
+        assert_eq!(api["override"], json!({"burst": 15, "until_ms": 1_760_058_000_000_u64}));
+        assert_eq!((&api["limit"], &api["remaining"]), (&json!(15), &json!(15)));
+        assert_eq!((daily.get("override"), &daily["limit"]), (None, &json!(1000)));
+        let request = Request::new(&user);
+        let verdict = gate.limiter.peek(&request).wait();
+        let explained = Explained::new(&gate.limiter, &request, verdict);
+        let Stands::Applies(applied) = &explained.limits[0].standing else { panic!("it applies") };
+        assert_eq!(applied.terms, "60/minute, 15 at once, token_bucket");
+        gate.advance("1h");
+        assert_eq!(self::explained(&gate, &user)["limits"][0].get("override"), None, "it is over");
+    }
+
+    #[test]
+    fn a_request_with_a_banned_key_is_explained_as_it_would_be_answered() {
+        let gate = Gate::new(POLICY);
+        let user = [("user", &b"anna"[..])];
+        put(&gate, "daily:anna", "{rate: 1/day}", None).unwrap();
+        assert_eq!(gate.admitted(5, &ANNA), 1);
+        put(&gate, "api:anna", "{ban: true}", Some(MIDNIGHT.plus(time("1h")))).unwrap();
+        let told = explained(&gate, &user);
+        let wait = gate.check(&ANNA).retry_after().map(Micros::as_millis_up);
+        assert_eq!((&told["ruling"], &told["retry_after_ms"]), (&json!("denied"), &json!(wait)));
+        let [api, daily] = [&told["limits"][0], &told["limits"][1]];
+        assert_eq!(api["override"], json!({"ban": true, "until_ms": 1_760_058_000_000_u64}));
+        assert_eq!((&api["allowed"], &api["retry_after_ms"]), (&json!(false), &json!(3_600_000)));
+        assert_eq!((&daily["applies"], &daily["key"]), (&json!(true), &json!("daily:anna")));
+        assert_eq!(daily.get("allowed"), None, "it is not asked");
+        put(&gate, "api:anna", "{ban: true}", None).unwrap();
+        let told = explained(&gate, &user);
+        assert_eq!(told["limits"][0]["override"], json!({"ban": true}));
+        assert_eq!(told["retry_after_ms"], Value::Null);
+    }
+
+    #[test]
     fn a_ban_needs_no_rate_where_that_goes_by_tier_and_a_limit_that_denies() {
         let policy = "
 limits:
@@ -244,6 +315,24 @@ limits:
         put(&gate, "trial:anna", "{ban: true}", None).unwrap();
         gate.limiter.replace_policy(parse(policy)).unwrap();
         assert_eq!((gate.admitted(5, &ANNA), gate.left(&ANNA)), (2, vec![0, 0]));
+    }
+
+    #[test]
+    fn a_key_with_an_override_is_found_by_the_hash_that_is_shown_of_it() {
+        let gate = Gate::new(&format!("observe: {{keys: hashed}}\n{POLICY}"));
+        put(&gate, "api:anna", "{burst: 15}", None).unwrap();
+        let shown = gate.limiter.shown_key(&key("api:anna"));
+        assert!(shown.starts_with("api:%h"), "{shown}");
+        assert_eq!(gate.limiter.meant(&key(&shown)), key("api:anna"));
+        let other = gate.limiter.shown_key(&key("api:ben"));
+        for named in ["api:anna", "api:ben", &other] {
+            assert_eq!(gate.limiter.meant(&key(named)), key(named), "nobody knows another");
+        }
+        assert_eq!(
+            gate.limiter.override_of(&key("api:anna")).unwrap().to_string(),
+            "{\"burst\":15}"
+        );
+        assert_eq!(gate.limiter.override_of(&key("api:ben")), None);
     }
 
     #[test]
