@@ -18,7 +18,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tollgate::redis::Health;
 use tollgate::{Mistake, Mistakes, Policy, Rule, Source};
 
-use crate::audit::Action;
+use crate::audit::{Action, Effect};
 use crate::connection::Visitor;
 use crate::gate::Gate;
 use crate::http1::{self, Answer};
@@ -45,7 +45,7 @@ async fn answer(request: Request<Incoming>, visitor: Arc<Visitor>) -> Answer {
         }
         "/metrics" if is_get => {
             return match not_local(&request, &visitor) {
-                Some(refusal) => noted(&visitor, &Action::Access, refusal),
+                Some(refusal) => noted(&visitor, &Action::Access, (refusal, Effect::Nothing)),
                 None => http1::answer(StatusCode::OK, metrics::CONTENT_TYPE, metrics::text(gate)),
             };
         }
@@ -57,15 +57,19 @@ async fn answer(request: Request<Incoming>, visitor: Arc<Visitor>) -> Answer {
         }
     }
     if let Some(refusal) = refused(&request, &visitor) {
-        return noted(&visitor, &Action::Access, refusal);
+        return noted(&visitor, &Action::Access, (refusal, Effect::Nothing));
     }
     match (request.method(), request.uri().path()) {
         (&Method::POST, "/v1/reload") => {
-            let answer = match gate.reload().await {
-                Ok(()) => http1::json(StatusCode::OK, json!({"reloaded": true}).to_string()),
-                Err(mistakes) => http1::problem(StatusCode::UNPROCESSABLE_ENTITY, &mistakes),
+            let done = match gate.reload().await {
+                Ok(effect) => {
+                    (http1::json(StatusCode::OK, json!({"reloaded": true}).to_string()), effect)
+                }
+                Err(mistakes) => {
+                    (http1::problem(StatusCode::UNPROCESSABLE_ENTITY, &mistakes), Effect::Nothing)
+                }
             };
-            noted(&visitor, &Action::Reload, answer)
+            noted(&visitor, &Action::Reload, done)
         }
         (_, "/v1/reload") => http1::wrong_method("POST"),
         (_, "/v1/policy") if is_get => http1::json(StatusCode::OK, policy(&visitor)),
@@ -91,10 +95,13 @@ async fn answer(request: Request<Incoming>, visitor: Arc<Visitor>) -> Answer {
     }
 }
 
-/// Writes down what somebody did, and what it was answered with.
-fn noted(visitor: &Visitor, action: &Action<'_>, answer: Answer) -> Answer {
+/// What somebody is answered who did something, and what came of it.
+type Done = (Answer, Effect);
+
+/// Writes down what somebody did.
+fn noted(visitor: &Visitor, action: &Action<'_>, (answer, effect): Done) -> Answer {
     let gate = &visitor.gate;
-    gate.audit.acted(&gate.limiter, action, visitor.peer, answer.status().as_u16());
+    gate.audit.acted(&gate.limiter, action, effect, visitor.peer, answer.status().as_u16());
     answer
 }
 

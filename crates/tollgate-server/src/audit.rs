@@ -1,9 +1,9 @@
 //! The audit log: who was refused, and what operators did.
 //!
 //! Deciding never waits for it. Lines are made where something happens, if sampling and the rate bound
-//! let them be, and written by a thread. Operators' actions have an allowance and room in the queue of
-//! their own, so that no flood of denials hides them, and attempts of strangers to be operators have
-//! another.
+//! let them be, and written by a thread. What operators change has an allowance and room in the queue of
+//! its own, so that no flood of denials hides it, nor one of actions that change nothing or of strangers
+//! who would be operators: they have others.
 
 mod allowance;
 mod bounds;
@@ -16,14 +16,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwapOption;
-use tollgate::{
-    AuditSettings, Denial, DenialSink, Key, KeyBuf, Limiter, Rule, Ruling, ShownKeys, Value,
-};
+use tollgate::{AuditSettings, Denial, DenialSink, Key, KeyBuf, Limiter, Rule, Ruling, Value};
 
+use crate::door::Door;
 use crate::policy_file::beside;
 use allowance::{Allowance, Sample};
-use bounds::{ACTIONS_RATE, STRANGERS_RATE};
-use writer::{Ending, Writer};
+use bounds::{CHANGES_RATE, NOTHING_RATE, STRANGERS_RATE};
+use writer::{Ending, Room, Writer};
 
 /// The audit log of a server, or none if the policy asks for none.
 #[derive(Debug, Default)]
@@ -40,7 +39,9 @@ struct Log {
     settings: AuditSettings,
     sample: Sample,
     denials: Allowance,
-    actions: Allowance,
+    /// Of actions that changed something, of those that did not, and of strangers'.
+    changes: Allowance,
+    nothing: Allowance,
     strangers: Allowance,
     writer: Writer,
 }
@@ -98,7 +99,24 @@ pub(crate) enum Action<'a> {
     Reload,
     Reset(&'a KeyBuf),
     Override(&'a KeyBuf),
+    Ban(&'a KeyBuf),
     RemoveOverride(&'a KeyBuf),
+    Unban(&'a KeyBuf),
+}
+
+/// What came of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Effect {
+    /// Something is other than before.
+    Changed,
+    /// Nothing is, since nothing was to be done, or it could not or may not be.
+    Nothing,
+}
+
+impl Effect {
+    pub(crate) fn of(has_changed: bool) -> Self {
+        if has_changed { Self::Changed } else { Self::Nothing }
+    }
 }
 
 impl<'a> Action<'a> {
@@ -108,21 +126,26 @@ impl<'a> Action<'a> {
             Self::Reload => "reload",
             Self::Reset(_) => "reset",
             Self::Override(_) => "override",
+            Self::Ban(_) => "ban",
             Self::RemoveOverride(_) => "remove_override",
+            Self::Unban(_) => "unban",
         }
     }
 
     /// What a key is allowed by an override that was put.
     fn change(&self, limiter: &Limiter) -> Option<serde_json::Value> {
-        let Self::Override(key) = self else { return None };
-        let put = limiter.overrides().into_iter().find(|one| one.key == **key)?;
-        serde_json::from_str(&put.to_string()).ok()
+        let (Self::Override(key) | Self::Ban(key)) = self else { return None };
+        serde_json::from_str(&limiter.override_of(key)?.to_string()).ok()
     }
 
     fn key(&self) -> Option<&'a KeyBuf> {
         match self {
             Self::Access | Self::Reload => None,
-            Self::Reset(key) | Self::Override(key) | Self::RemoveOverride(key) => Some(key),
+            Self::Reset(key)
+            | Self::Override(key)
+            | Self::Ban(key)
+            | Self::RemoveOverride(key)
+            | Self::Unban(key) => Some(key),
         }
     }
 }
@@ -177,7 +200,8 @@ impl Audit {
             settings: settings.clone(),
             sample: Sample::new(settings.sample),
             denials: Allowance::new(settings.rate),
-            actions: Allowance::new(ACTIONS_RATE),
+            changes: Allowance::new(CHANGES_RATE),
+            nothing: Allowance::new(NOTHING_RATE),
             strangers: Allowance::new(STRANGERS_RATE),
             writer,
         };
@@ -207,46 +231,40 @@ impl Audit {
         ending.into_iter().for_each(Ending::wait);
     }
 
-    /// Writes down what somebody did at the admin door, and what it was answered with.
+    /// Writes down what somebody did at the admin door, what came of it, and what it was answered with.
     pub(crate) fn acted(
         &self,
         limiter: &Limiter,
         action: &Action<'_>,
+        effect: Effect,
         peer: SocketAddr,
         status: u16,
     ) {
         let log = self.log.load();
         let Some(log) = &*log else { return };
         let at = limiter.now();
-        let allowance = if *action == Action::Access { &log.strangers } else { &log.actions };
+        let (allowance, room) = match (action, effect) {
+            (Action::Access, _) => (&log.strangers, Room::Nothing),
+            (_, Effect::Nothing) => (&log.nothing, Room::Nothing),
+            (_, Effect::Changed) => (&log.changes, Room::Changes),
+        };
         if !allowance.take(at) {
             return self.counts.dropped();
         }
-        let mut acted = line::Acted { action: action.name(), peer, status };
+        let acted = line::Acted { action: action.name(), peer, status };
         let is_done = acted.is_done();
         let key = action.key().and_then(|key| shown(limiter, key, is_done));
         let change = action.change(limiter).filter(|_| is_done);
-        if change.as_ref().is_some_and(|change| change["ban"] == true) {
-            acted.action = "ban";
-        }
         let subject = line::Subject { key, change };
-        log.writer.write(Kind::Admin, line::of_action(at, &acted, subject));
+        log.writer.write(Kind::Admin, room, line::of_action(at, &acted, subject));
     }
 }
 
-/// A key that an operator did something with, as it may be written down.
-pub(crate) fn as_shown(limiter: &Limiter, key: &KeyBuf) -> String {
-    match limiter.with_policy(|policy| policy.settings().observe.keys) {
-        ShownKeys::Plain => key.to_string(),
-        ShownKeys::Hashed => hashed(limiter, key),
-    }
-}
-
-/// The same of one that an operator names. If nothing was done with it, it may be none at all, but a
-/// secret that was taken for one: of that no more is shown than of any other secret.
+/// A key that an operator names, as it may be written down. If nothing was done with it, it may be none
+/// at all, but a secret that was taken for one: of that no more is shown than of any other secret.
 fn shown(limiter: &Limiter, key: &KeyBuf, is_done: bool) -> Option<String> {
     if is_done {
-        return Some(as_shown(limiter, key));
+        return Some(limiter.shown_key(key));
     }
     let is_limit = |rule: &Rule| &**rule.name() == key.limit();
     let is_known = limiter.with_policy(|policy| policy.rules().iter().any(is_limit));
@@ -275,6 +293,10 @@ impl DenialSink for Audit {
             return self.counts.dropped();
         }
         let stands_for = stands_for * u64::from(denial.weight);
-        log.writer.write(kind, line::of_denial(denial, stands_for));
+        let line = line::of_denial(denial, Door::of_task(), stands_for);
+        log.writer.write(kind, Room::Denials, line);
     }
 }
+
+#[cfg(test)]
+mod tests;

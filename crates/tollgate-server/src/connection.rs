@@ -25,7 +25,15 @@ pub(crate) struct Visitor {
 }
 
 /// Serves a connection until either side has had enough.
-pub(crate) async fn serve(arrival: Arrival, gate: Arc<Gate>, pool: Arc<Pool>) {
+pub(crate) fn serve(
+    arrival: Arrival,
+    gate: Arc<Gate>,
+    pool: Arc<Pool>,
+) -> impl Future<Output = ()> + Send {
+    arrival.entrance.door.serving(receive(arrival, gate, pool))
+}
+
+async fn receive(arrival: Arrival, gate: Arc<Gate>, pool: Arc<Pool>) {
     let Arrival { stream, peer, entrance, place: _place } = arrival;
     let Ok(stream) = TcpStream::from_std(stream) else { return };
     // An answer is one write; waiting for more of it would only delay it.

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use hyper::rt::Executor;
 use rustls::ServerConfig;
 use tollgate::{Listener, Settings};
 
@@ -56,6 +57,36 @@ impl Door {
             Self::Gateway => &[b"h2", b"http/1.1"],
             Self::Resp | Self::Echo => &[],
         }
+    }
+}
+
+tokio::task_local! {
+    /// The door by which what a task serves came in.
+    static CAME_BY: Door;
+}
+
+impl Door {
+    /// Does the work for what came in by this door, and lets it be known meanwhile.
+    pub(crate) fn serving<W: Future>(self, work: W) -> impl Future<Output = W::Output> {
+        CAME_BY.scope(self, work)
+    }
+
+    /// The door by which what is served here and now came in.
+    pub(crate) fn of_task() -> Option<Self> {
+        CAME_BY.try_with(|door| *door).ok()
+    }
+}
+
+/// Starts tasks that work for what came in by a door.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Starter(pub(crate) Door);
+
+impl<W> Executor<W> for Starter
+where
+    W: Future<Output: Send> + Send + 'static,
+{
+    fn execute(&self, work: W) {
+        tokio::spawn(self.0.serving(work));
     }
 }
 

@@ -146,7 +146,7 @@ impl PolicyStatus {
     pub(crate) fn note(&self, outcome: &reload::Outcome, now: Timestamp) {
         let mut loads = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match outcome {
-            Ok(()) => {
+            Ok(_) => {
                 loads.succeeded += 1;
                 loads.loaded_at = now;
             }

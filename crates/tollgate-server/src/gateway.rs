@@ -35,7 +35,7 @@ use http::{Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::time::{Duration, sleep, timeout, timeout_at};
 use tollgate::http::layer::Tollgate;
@@ -46,7 +46,7 @@ use tower_service::Service;
 
 use crate::bounds::HEAD_BYTES_MAX;
 use crate::connection::Visitor;
-use crate::door::Door;
+use crate::door::{Door, Starter};
 use crate::moment::moment;
 use crate::otlp::TRACEPARENT;
 use crate::prefixed::Prefixed;
@@ -87,7 +87,7 @@ where
     let desk = Desk { link: Arc::clone(&link), activity: Arc::clone(&activity), limited };
     let service = service_fn(move |request| desk.answer(request));
     if is_http2 {
-        let connection = http2::Builder::new(TokioExecutor::new())
+        let connection = http2::Builder::new(Starter(Door::Gateway))
             .max_concurrent_streams(STREAMS_MAX)
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)

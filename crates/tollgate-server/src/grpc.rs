@@ -26,13 +26,13 @@ use http_body_util::BodyExt;
 use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 use tollgate::Asked;
 
 use crate::connection::Visitor;
-use crate::door::Entrance;
+use crate::door::{Door, Entrance, Starter};
 use crate::gate::Gate;
 use crate::seldom::Seldom;
 use arriving::Arriving;
@@ -90,8 +90,8 @@ where
     }
 }
 
-fn http2_server() -> http2::Builder<TokioExecutor> {
-    let mut server = http2::Builder::new(TokioExecutor::new());
+fn http2_server() -> http2::Builder<Starter> {
+    let mut server = http2::Builder::new(Starter(Door::Grpc));
     server
         .timer(TokioTimer::new())
         .auto_date_header(false)
@@ -237,13 +237,13 @@ mod tests {
 
     use http_body_util::StreamBody;
     use hyper::body::Frame;
+    use hyper_util::rt::TokioExecutor;
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
     use tokio::task::JoinHandle;
     use tollgate::{Limiter, Listener};
     use tonic::codegen::tokio_stream;
 
     use super::*;
-    use crate::door::Door;
     use crate::stage::Stage;
 
     /// The least time that is told apart here.

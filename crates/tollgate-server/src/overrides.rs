@@ -25,7 +25,7 @@ pub(crate) enum NotPut {
 }
 
 /// Why a change does not reach all nodes.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NotShared {
     /// Redis is away, or refuses.
     NotMade,
@@ -126,9 +126,11 @@ async fn restore(
 async fn take_over(gate: &Gate, redis: &RedisStore) -> Option<OverridesVersion> {
     let shared = redis.shared_overrides().await?;
     let read = |(key, text): (String, String)| {
-        let one = key.parse().ok().and_then(|key| Override::from_json(key, &text).ok());
+        let key: Option<KeyBuf> = key.parse().ok();
+        let one = key.clone().and_then(|key| Override::from_json(key, &text).ok());
         if one.is_none() {
-            tracing::warn!(%key, "an override in Redis cannot be read, and is left out");
+            let key = key.map(|key| gate.limiter.shown_key(&key));
+            tracing::warn!(key, "an override in Redis cannot be read, and is left out");
         }
         one
     };

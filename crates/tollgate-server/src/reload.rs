@@ -10,6 +10,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use tollgate::envoy::Descriptors;
 use tollgate::{Policy, Settings};
 
+use crate::audit::Effect;
 use crate::bounds::LOOK_EVERY;
 use crate::door::{Entrance, Lock};
 use crate::files::{self, Unusable};
@@ -19,8 +20,9 @@ use crate::server::Source;
 use crate::tls;
 use crate::watched::Look;
 
-/// What came of an attempt to load the policy anew: nothing, or every mistake.
-pub(crate) type Outcome = Result<(), String>;
+/// What came of an attempt to load the policy anew: whether the files were others than before, or every
+/// mistake.
+pub(crate) type Outcome = Result<Effect, String>;
 
 /// Somebody who wants the policy loaded anew, and waits for what comes of it.
 pub(crate) type Request = oneshot::Sender<Outcome>;
@@ -88,10 +90,11 @@ impl Reloader {
         let Some((outcome, read)) = reloaded.await else {
             return Err("loading the policy ended in a bug of ours".to_owned());
         };
+        let outcome = outcome.map(|()| Effect::of(read != *self.read));
         self.read = Arc::new(read);
         self.gate.policy_status.note(&outcome, self.gate.limiter.now());
         match &outcome {
-            Ok(()) => tracing::info!("policy loaded anew"),
+            Ok(_) => tracing::info!("policy loaded anew"),
             Err(mistakes) => tracing::error!("everything stays as it was: {mistakes}"),
         }
         outcome
@@ -110,7 +113,7 @@ fn reload(
     gate: &Gate,
     at_start: &Settings,
     read: &mut Look,
-) -> Outcome {
+) -> Result<(), String> {
     let locks: Vec<Result<Lock, Vec<Unusable>>> =
         entrances.iter().map(|entrance| entrance.read_again()).collect();
     let loaded = match source {

@@ -12,19 +12,31 @@ use tollgate::{Change, KeyBuf, KeyError, KeyRefused, Limiter, Micros, Override};
 
 use super::live::millis;
 use super::query::{Query, not};
-use super::{noted, sentences};
-use crate::audit::{Action, as_shown};
+use super::{Done, noted, sentences};
+use crate::audit::{Action, Effect};
 use crate::connection::Visitor;
 use crate::gate::Gate;
 use crate::http1::{self, Answer};
 use crate::overrides::{self, NotPut, NotShared};
 
-/// What is asked about.
+/// What is asked about. A key is the text that names it.
 enum Subject {
     Keys,
     Key(KeyBuf),
     Overrides,
     OverrideOf(KeyBuf),
+}
+
+/// A key that somebody names, and the one that is meant by it.
+struct Meant {
+    named: KeyBuf,
+    key: KeyBuf,
+}
+
+impl Meant {
+    fn new(named: KeyBuf, limiter: &Limiter) -> Self {
+        Self { key: limiter.meant(&named), named }
+    }
 }
 
 /// Whether a path is one of those here.
@@ -48,24 +60,32 @@ pub(super) async fn answer(request: Request<Incoming>, visitor: &Visitor) -> Ans
             list(request.uri().query().unwrap_or_default(), limiter)
         }
         (Subject::Keys, _) => http1::wrong_method("GET, HEAD"),
-        (Subject::Key(key), &Method::GET | &Method::HEAD) => look(&key, limiter).await,
-        (Subject::Key(key), &Method::DELETE) => {
-            let answer = reset(&key, limiter).await;
-            noted(visitor, &Action::Reset(&key), answer)
+        (Subject::Key(named), &Method::GET | &Method::HEAD) => {
+            look(&Meant::new(named, limiter), limiter).await
+        }
+        (Subject::Key(named), &Method::DELETE) => {
+            let meant = Meant::new(named, limiter);
+            let done = reset(&meant, limiter).await;
+            noted(visitor, &Action::Reset(&meant.key), done)
         }
         (Subject::Key(_), _) => http1::wrong_method("GET, HEAD, DELETE"),
         (Subject::Overrides, &Method::GET | &Method::HEAD) => list_overrides(limiter),
         (Subject::Overrides, _) => http1::wrong_method("GET, HEAD"),
-        (Subject::OverrideOf(key), &Method::PUT) => match http1::body(request, gate).await {
+        (Subject::OverrideOf(named), &Method::PUT) => match http1::body(request, gate).await {
             Ok(body) => {
-                let answer = put(key.clone(), &body, gate).await;
-                noted(visitor, &Action::Override(&key), answer)
+                let meant = Meant::new(named, limiter);
+                let done = put(&meant, &body, gate).await;
+                let action = if asks_for_ban(&body) { Action::Ban } else { Action::Override };
+                noted(visitor, &action(&meant.key), done)
             }
             Err(refusal) => refusal,
         },
-        (Subject::OverrideOf(key), &Method::DELETE) => {
-            let answer = remove(&key, gate).await;
-            noted(visitor, &Action::RemoveOverride(&key), answer)
+        (Subject::OverrideOf(named), &Method::DELETE) => {
+            let meant = Meant::new(named, limiter);
+            let is_banned = limiter.override_of(&meant.key).is_some_and(|it| it.change.is_ban);
+            let done = remove(&meant, gate).await;
+            let action = if is_banned { Action::Unban } else { Action::RemoveOverride };
+            noted(visitor, &action(&meant.key), done)
         }
         (Subject::OverrideOf(_), _) => http1::wrong_method("PUT, DELETE"),
     }
@@ -83,12 +103,35 @@ impl Subject {
 }
 
 fn read(part: &str) -> Result<KeyBuf, KeyError> {
-    String::from_utf8_lossy(&decoded(part)).parse()
+    let bytes = decoded(part);
+    if let Ok(text) = str::from_utf8(&bytes) {
+        return text.parse();
+    }
+    // A key is plain text in which other bytes are escaped, so this is none; but it tells which is meant.
+    let escaped = |byte: &u8| match byte.is_ascii() {
+        true => char::from(*byte).to_string(),
+        false => format!("%{byte:02X}"),
+    };
+    let right: KeyBuf = bytes.iter().map(escaped).collect::<String>().parse()?;
+    Err(KeyError::Spelling { right: right.to_string() })
 }
 
 fn no_key(error: &KeyError) -> Answer {
-    let sentence = format!("{error}; in a path, each % of a key is written %25");
+    let sentence = match error {
+        KeyError::Name => error.to_string(),
+        _ => format!("{error}; in a path, each % of a key is written %25"),
+    };
     http1::problem(StatusCode::BAD_REQUEST, &sentence)
+}
+
+/// Whether a body, also one that is refused, is about a ban.
+fn asks_for_ban(body: &[u8]) -> bool {
+    match Change::parse(&String::from_utf8_lossy(body), "ttl_ms") {
+        Ok((change, _)) => change.is_ban,
+        Err(_) => {
+            serde_json::from_slice::<Value>(body).is_ok_and(|asked| asked.get("ban").is_some())
+        }
+    }
 }
 
 /// A part of a path without its escapes. A percent sign that begins none stands for itself: the marks
@@ -163,80 +206,89 @@ fn frequent(told: &Frequent) -> Value {
     })
 }
 
-async fn look(key: &KeyBuf, limiter: &Limiter) -> Answer {
+async fn look(Meant { named, key }: &Meant, limiter: &Limiter) -> Answer {
     match limiter.look(key) {
         Ok(asked) => asked.await.map_or_else(no_answer, |look| {
             let mut body = Vec::with_capacity(512);
-            write_look(&mut body, &look, &key.to_string());
+            write_look(&mut body, &look, &named.to_string());
             http1::json(StatusCode::OK, body)
         }),
         Err(refused) => refusal(&refused),
     }
 }
 
-async fn reset(key: &KeyBuf, limiter: &Limiter) -> Answer {
+async fn reset(Meant { named, key }: &Meant, limiter: &Limiter) -> Done {
     match limiter.reset(key) {
         Ok(asked) => {
-            let Some(was_known) = asked.await else { return no_answer() };
-            tracing::info!(key = %as_shown(limiter, key), was_known, "a key was reset");
-            let body = json!({"key": key.to_string(), "was_known": was_known});
-            http1::json(StatusCode::OK, body.to_string())
+            let Some(was_known) = asked.await else { return unchanged(no_answer()) };
+            tracing::info!(key = %limiter.shown_key(key), was_known, "a key was reset");
+            let body = json!({"key": named.to_string(), "was_known": was_known});
+            (http1::json(StatusCode::OK, body.to_string()), Effect::of(was_known))
         }
-        Err(refused) => refusal(&refused),
+        Err(refused) => unchanged(refusal(&refused)),
     }
+}
+
+fn unchanged(answer: Answer) -> Done {
+    (answer, Effect::Nothing)
 }
 
 fn list_overrides(limiter: &Limiter) -> Answer {
     let overrides = limiter.overrides().into_iter().map(|one| {
         let mut shown: Value = serde_json::from_str(&one.to_string()).unwrap_or_default();
-        shown["key"] = one.key.to_string().into();
+        shown["key"] = limiter.shown_key(&one.key).into();
         shown
     });
     let overrides: Vec<Value> = overrides.collect();
     http1::json(StatusCode::OK, json!({"overrides": overrides}).to_string())
 }
 
-async fn put(key: KeyBuf, body: &[u8], gate: &Gate) -> Answer {
+async fn put(meant: &Meant, body: &[u8], gate: &Gate) -> Done {
+    let (limiter, Meant { named, key }) = (&gate.limiter, meant);
     let (change, millis) = match Change::parse(&String::from_utf8_lossy(body), "ttl_ms") {
         Ok(read) => read,
-        Err(mistakes) => return http1::problem(StatusCode::BAD_REQUEST, &sentences(&mistakes)),
+        Err(mistakes) => {
+            return unchanged(http1::problem(StatusCode::BAD_REQUEST, &sentences(&mistakes)));
+        }
     };
     if millis == Some(0) {
         let sentence = "override: ttl_ms is 0, so it would end before it began";
-        return http1::problem(StatusCode::BAD_REQUEST, sentence);
+        return unchanged(http1::problem(StatusCode::BAD_REQUEST, sentence));
     }
-    let until =
-        millis.map(|millis| gate.limiter.store().shared_now().plus(Micros::from_millis(millis)));
+    let until = millis.map(|millis| limiter.store().shared_now().plus(Micros::from_millis(millis)));
     let one = Override { key: key.clone(), change, until };
-    let told = one.to_string();
+    let (told, before) = (one.to_string(), limiter.override_of(key));
+    let effect = Effect::of(before.as_ref() != Some(&one));
     match overrides::put(gate, one).await {
         Ok(()) => {
-            tracing::info!(key = %as_shown(&gate.limiter, &key), "an override was put: {told}");
+            tracing::info!(key = %limiter.shown_key(key), "an override was put: {told}");
             // Should nobody tell what is left, the change was made all the same.
-            let look = look(&key, &gate.limiter).await;
+            let look = look(meant, limiter).await;
             let shown = format!(
                 r#"{{"key":{},"limits":[],"override":{told},"recent":[]}}"#,
-                json!(key.to_string())
+                json!(named.to_string())
             );
-            if look.status().is_success() { look } else { http1::json(StatusCode::OK, shown) }
+            let is_told = look.status().is_success();
+            (if is_told { look } else { http1::json(StatusCode::OK, shown) }, effect)
         }
-        Err(NotPut::Refused(refused)) => refusal(&refused),
-        Err(NotPut::NotShared(why)) => not_shared(why),
+        Err(NotPut::Refused(refused)) => unchanged(refusal(&refused)),
+        // It may have been changed all the same.
+        Err(NotPut::NotShared(why)) => (not_shared(why), Effect::of(why == NotShared::Unknown)),
     }
 }
 
-async fn remove(key: &KeyBuf, gate: &Gate) -> Answer {
+async fn remove(Meant { named, key }: &Meant, gate: &Gate) -> Done {
     match overrides::remove(gate, key).await {
         Ok(true) => {}
         Ok(false) => {
-            let sentence = format!("{key} has no override");
-            return http1::problem(StatusCode::NOT_FOUND, &sentence);
+            let sentence = format!("{named} has no override");
+            return unchanged(http1::problem(StatusCode::NOT_FOUND, &sentence));
         }
-        Err(why) => return not_shared(why),
+        Err(why) => return (not_shared(why), Effect::of(why == NotShared::Unknown)),
     }
-    tracing::info!(key = %as_shown(&gate.limiter, key), "an override was removed");
-    let body = json!({"key": key.to_string(), "removed": true});
-    http1::json(StatusCode::OK, body.to_string())
+    tracing::info!(key = %gate.limiter.shown_key(key), "an override was removed");
+    let body = json!({"key": named.to_string(), "removed": true});
+    (http1::json(StatusCode::OK, body.to_string()), Effect::Changed)
 }
 
 /// What a key has consumed is in Redis, and this node cannot tell.

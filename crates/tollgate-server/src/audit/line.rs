@@ -11,6 +11,7 @@ use serde_json::{Map, Number, Value};
 use tollgate::{Denial, Timestamp};
 
 use super::bounds::{KEY_BYTES_MAX, LIMITS_MAX, VALUES_MAX};
+use crate::door::Door;
 
 /// What became of an admin action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -56,6 +57,8 @@ impl Acted {
 struct DenialLine<'a> {
     at: String,
     kind: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    door: Option<&'a str>,
     #[serde(skip_serializing_if = "Map::is_empty")]
     sender: Map<String, Value>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -76,6 +79,7 @@ struct LimitLine {
 struct ActionLine<'a> {
     at: String,
     kind: &'a str,
+    door: &'a str,
     action: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     key: Option<String>,
@@ -86,8 +90,8 @@ struct ActionLine<'a> {
     status: u16,
 }
 
-/// The line for a denial that stands for so many, in thousandths.
-pub(super) fn of_denial(denial: &Denial<'_>, thousandths: u64) -> String {
+/// The line for a denial at a door that stands for so many, in thousandths.
+pub(super) fn of_denial(denial: &Denial<'_>, door: Option<Door>, thousandths: u64) -> String {
     let (mut limits, mut more_limits) = (Vec::new(), 0);
     denial.each_limit(|key, wait| {
         if limits.len() == LIMITS_MAX {
@@ -106,6 +110,7 @@ pub(super) fn of_denial(denial: &Denial<'_>, thousandths: u64) -> String {
     plain(&DenialLine {
         at: date(denial.at),
         kind: denial.ruling.name(),
+        door: door.map(Door::name),
         sender,
         limits,
         more_limits,
@@ -118,6 +123,7 @@ pub(super) fn of_action(at: Timestamp, acted: &Acted, subject: Subject) -> Strin
     plain(&ActionLine {
         at: date(at),
         kind: "admin",
+        door: Door::Admin.name(),
         action: acted.action,
         key: subject.key.map(|key| shortened(&key)),
         change: subject.change,

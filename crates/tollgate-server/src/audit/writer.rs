@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryIter, sync_channel};
 use std::thread;
 
-use super::bounds::{ACTIONS_QUEUED, CLOSE_MAX, DENIALS_QUEUED, WRITE_BYTES};
+use super::bounds::{CHANGES_QUEUED, CLOSE_MAX, DENIALS_QUEUED, NOTHING_QUEUED, WRITE_BYTES};
 use super::{Counts, Kind};
 
 /// Hands lines to the thread.
@@ -27,17 +27,30 @@ pub(super) struct Writer {
 #[derive(Debug)]
 pub(super) struct Ending(Receiver<()>);
 
+/// A part of the queue that its lines have to themselves.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Room {
+    Denials,
+    Changes,
+    Nothing,
+}
+
+impl Room {
+    /// How many lines each holds, in the order of their numbers.
+    const SIZES: [usize; 3] = [DENIALS_QUEUED, CHANGES_QUEUED, NOTHING_QUEUED];
+}
+
 /// What is known of the queue at both ends.
 #[derive(Debug, Default)]
 struct Queue {
-    /// Denials in it: they leave room for other lines.
-    denials: AtomicUsize,
+    /// How many lines are in each room.
+    lines: [AtomicUsize; Room::SIZES.len()],
     /// Whether it was said that there is no room in it.
     is_full: AtomicBool,
 }
 
 enum Order {
-    Write(Kind, String),
+    Write(Kind, Room, String),
     /// Looks whether the file is still where it was.
     Look,
 }
@@ -46,7 +59,7 @@ impl Writer {
     /// Opens a file, and starts the thread that appends to it.
     pub(super) fn start(path: &Path, counts: &Arc<Counts>) -> io::Result<(Self, Ending)> {
         let log = LogFile::open(path)?;
-        let (orders, ordered) = sync_channel(DENIALS_QUEUED + ACTIONS_QUEUED);
+        let (orders, ordered) = sync_channel(Room::SIZES.iter().sum());
         let (ended, ending) = sync_channel(0);
         let queue = Arc::new(Queue::default());
         let writing = Writing { log, queue: Arc::clone(&queue), counts: Arc::clone(counts) };
@@ -58,17 +71,11 @@ impl Writer {
     }
 
     /// Has a line written, if there is room for it.
-    pub(super) fn write(&self, kind: Kind, line: String) {
-        let is_denial = kind != Kind::Admin;
-        if is_denial {
-            let queued = self.queue.denials.fetch_add(1, Ordering::Relaxed);
-            if queued >= DENIALS_QUEUED {
-                self.queue.denials.fetch_sub(1, Ordering::Relaxed);
-                return self.full();
-            }
-        }
-        if self.orders.try_send(Order::Write(kind, line)).is_err() {
-            self.queue.denials.fetch_sub(usize::from(is_denial), Ordering::Relaxed);
+    pub(super) fn write(&self, kind: Kind, room: Room, line: String) {
+        let lines = &self.queue.lines[room as usize];
+        let is_full = lines.fetch_add(1, Ordering::Relaxed) >= Room::SIZES[room as usize];
+        if is_full || self.orders.try_send(Order::Write(kind, room, line)).is_err() {
+            lines.fetch_sub(1, Ordering::Relaxed);
             self.full();
         }
     }
@@ -123,12 +130,9 @@ impl Writing {
     fn collect(&self, first: Order, others: TryIter<'_, Order>) -> (String, Vec<Kind>) {
         let (mut text, mut kinds) = (String::new(), Vec::new());
         for order in std::iter::once(first).chain(others) {
-            let Order::Write(kind, line) = order else { continue };
-            if kind != Kind::Admin {
-                let before = self.queue.denials.fetch_sub(1, Ordering::Relaxed);
-                if before == 1 {
-                    self.queue.is_full.store(false, Ordering::Relaxed);
-                }
+            let Order::Write(kind, room, line) = order else { continue };
+            if self.queue.lines[room as usize].fetch_sub(1, Ordering::Relaxed) == 1 {
+                self.queue.is_full.store(false, Ordering::Relaxed);
             }
             text += &line;
             kinds.push(kind);

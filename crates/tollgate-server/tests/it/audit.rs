@@ -6,9 +6,16 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Command;
 
+use bytes::Bytes;
+use http::Request;
+use http_body_util::Empty;
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::{Value, json};
+use tokio::net::TcpStream;
 use tollgate_server::{Door, Server, Source};
 
+use crate::grpc::client::{client as grpc_client, request, stop};
 use crate::server::{Folder, Running, eventually, with_doors};
 
 const DOORS: &[&str] = &["http", "admin"];
@@ -64,11 +71,51 @@ fn a_denial_is_a_line_with_its_key_and_its_wait() {
     assert_eq!((&limit["key"], &line["sampled"]), (&json!("api:anna"), &json!(1)));
     let wait = limit["retry_after_ms"].as_u64().expect("a wait");
     assert!((1..=86_400_000).contains(&wait), "{wait}");
-    assert_eq!(line.as_object().expect("an object").len(), 4, "{line}");
+    assert_eq!(line["door"], "http");
+    assert_eq!(line.as_object().expect("an object").len(), 5, "{line}");
     eventually("it is counted", || {
         metric(&running, "tollgate_audit_lines_total{kind=\"denied\"}") == 1
     });
     assert_eq!(metric(&running, "tollgate_audit_dropped_total"), 0);
+}
+
+#[tokio::test]
+async fn a_denial_tells_by_which_door_it_came() {
+    let policy = "
+observe: { audit: audit.jsonl }
+upstream: http://127.0.0.1:9
+descriptors: envoy
+limits: [{ name: none, rate: 0/day }]
+";
+    let policy = with_doors(&["http", "admin", "resp", "grpc", "gateway"], policy);
+    let file = "domain: shop\ndescriptors: [{ key: user, rate_limit: { unit: day, \
+                requests_per_unit: 0 } }]";
+    let running = Running::with_files(&policy, &[("envoy/shop.yaml", file)]);
+    let told = |count: usize| {
+        let lines = wait_for(&running, count, "denied");
+        lines[count - 1]["door"].as_str().expect("a door").to_owned()
+    };
+    assert_eq!(check(&running, "user=anna"), 429);
+    assert_eq!(told(1), "http");
+    running.connect(Door::Resp).write_all(b"TG.CHECK user anna\r\n").expect("it reads");
+    assert_eq!(told(2), "resp");
+    let call =
+        json!({"domain": "shop", "descriptors": [{"entries": [{"key": "user", "value": "a"}]}]});
+    grpc_client(&running).await.should_rate_limit(request(&call)).await;
+    assert_eq!(told(3), "grpc");
+    assert_eq!(running.ask(Door::Gateway, "GET /", "").status, 429);
+    assert_eq!(told(4), "gateway");
+    // Each stream of a connection is a task of its own.
+    let stream = TcpStream::connect(running.address(Door::Gateway)).await.expect("connected");
+    let (mut client, connection) =
+        http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.expect("spoken to");
+    tokio::spawn(connection);
+    let get = Request::get("http://a/").body(Empty::<Bytes>::new()).expect("a request");
+    assert_eq!(client.send_request(get).await.expect("an answer").status(), 429);
+    assert_eq!(told(5), "gateway");
+    running.ask(Door::Admin, "POST /v1/reload", "");
+    assert_eq!(wait_for(&running, 1, "admin")[0]["door"], "admin");
+    stop(running).await;
 }
 
 #[test]
@@ -226,13 +273,18 @@ fn what_operators_do_is_written_down_with_who_did_it_and_what_came_of_it() {
     assert_eq!(admin("DELETE /v1/keys/api:anna", open, ""), 200);
     assert_eq!(admin("PUT /v1/overrides/api:anna", open, r#"{"rate": "5/day"}"#), 200);
     assert_eq!(admin("PUT /v1/overrides/api:anna", open, r#"{"rate": "5/dya"}"#), 400);
+    assert_eq!(admin("DELETE /v1/overrides/api:anna", open, ""), 200);
     assert_eq!(admin("PUT /v1/overrides/api:anna", open, r#"{"ban": true}"#), 200);
+    assert_eq!(admin("PUT /v1/overrides/api:anna", open, r#"{"ban": true, "ttl_ms": 0}"#), 400);
+    assert_eq!(admin("PUT /v1/overrides/api:anna", open, r#"{"ban": "yes"}"#), 400);
+    assert_eq!(admin("PUT /v1/overrides/none:anna", open, r#"{"ban": true}"#), 404);
     assert_eq!(admin("DELETE /v1/overrides/api:anna", open, ""), 200);
     assert_eq!(admin("DELETE /v1/overrides/api:anna", open, ""), 404);
     assert_eq!(admin("POST /v1/reload", open, ""), 200);
     assert_eq!(admin("GET /v1/policy", open, ""), 200);
-    let told = wait_for(&running, 10, "admin");
+    let told = wait_for(&running, 14, "admin");
     assert_eq!(told[4]["override"], json!({"rate": "5/day"}));
+    assert_eq!(told[7]["override"], json!({"ban": true}));
     let told: Vec<(Value, Value, Value)> = told
         .into_iter()
         .map(|line| {
@@ -247,8 +299,12 @@ fn what_operators_do_is_written_down_with_who_did_it_and_what_came_of_it() {
         ("reset", "done", 200),
         ("override", "done", 200),
         ("override", "failed", 400),
-        ("ban", "done", 200),
         ("remove_override", "done", 200),
+        ("ban", "done", 200),
+        ("ban", "failed", 400),
+        ("ban", "failed", 400),
+        ("ban", "failed", 404),
+        ("unban", "done", 200),
         ("remove_override", "failed", 404),
         ("reload", "done", 200),
     ];

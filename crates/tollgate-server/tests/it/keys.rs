@@ -95,6 +95,34 @@ fn with_hashed_keys_a_plain_value_is_not_found_by_its_hash_and_that_is_told() {
 }
 
 #[test]
+fn with_hashed_keys_overrides_are_listed_by_hashes_and_found_by_them() {
+    let policy = format!("observe: {{ keys: hashed }}\n{LIMITS}");
+    let running = Running::start(DOORS, &policy);
+    spend(&running, "user=anna", 3);
+    let put = admin(&running, "PUT /v1/overrides/api:anna", r#"{"rate": "12/day"}"#);
+    assert_eq!(put.json()["key"], "api:anna", "as it was named");
+    let listed = admin(&running, "GET /v1/overrides", "");
+    assert!(!listed.body.contains("anna"), "{}", listed.body);
+    let hash = listed.json()["overrides"][0]["key"].as_str().expect("a key").to_owned();
+    let path = hash.replace('%', "%25");
+    let told = admin(&running, &format!("GET /v1/keys/{path}"), "");
+    assert_eq!(
+        (&told.json()["key"], &told.json()["override"]),
+        (&json!(hash), &json!({"rate": "12/day"}))
+    );
+    assert_eq!(told.json()["limits"][0]["remaining"], 9);
+    assert!(!told.body.contains("anna"), "{}", told.body);
+    let put = admin(&running, &format!("PUT /v1/overrides/{path}"), r#"{"ban": true}"#);
+    assert_eq!((put.status, put.body.contains("anna")), (200, false), "{}", put.body);
+    assert_eq!(spend(&running, "user=anna", 1), [429]);
+    let removed = admin(&running, &format!("DELETE /v1/overrides/{path}"), "");
+    assert_eq!(removed.json(), json!({"key": hash, "removed": true}));
+    assert_eq!(spend(&running, "user=anna", 1), [200]);
+    let again = admin(&running, &format!("DELETE /v1/overrides/{path}"), "");
+    assert_eq!((again.status, detail(&again)), (404, format!("{hash} has no override")));
+}
+
+#[test]
 fn a_value_of_any_bytes_is_named_in_a_path() {
     let running = Running::start(DOORS, LIMITS);
     spend(&running, "user=a%3Ab%2Fc%25%0A", 2);
@@ -225,6 +253,9 @@ fn a_banned_key_is_told_how_long_it_is() {
     let asked = r#"{"attributes": {"user": "anna"}}"#;
     let explained = admin(&running, "POST /v1/explain", asked).json();
     assert_eq!(explained["ruling"], "denied");
+    assert_eq!(explained["limits"][0]["override"], told["override"], "until when, too");
+    let listed = admin(&running, "GET /v1/overrides", "").json();
+    assert_eq!(listed["overrides"][0]["until_ms"], told["override"]["until_ms"]);
     assert_eq!(admin(&running, "DELETE /v1/overrides/api:anna", "").status, 200);
     assert_eq!(left(&running, "api:anna"), 10, "it was charged nothing");
     assert_eq!(spend(&running, "user=anna", 1), [200]);
@@ -256,7 +287,14 @@ fn what_cannot_be_is_refused_with_a_sentence() {
             "write api:a%20b; in a path, each % of a key is written %25",
         ),
         ("GET /v1/keys/api:%25zz", "", 400, "is no part of a key"),
-        ("GET /v1/keys/api:%FF", "", 400, "write api:"),
+        (
+            "DELETE /v1/keys/api:%FF",
+            "",
+            400,
+            "write api:%FF; in a path, each % of a key is written %25",
+        ),
+        ("GET /v1/keys/api:%25FF%20%C3", "", 400, "write api:%FF%20%C3; in a path"),
+        ("DELETE /v1/keys/%FF", "", 400, "the limit's name is not UTF-8 text"),
         ("PUT /v1/overrides/none:a", r#"{"rate": "1/day"}"#, 404, "the policy has no limit"),
         ("PUT /v1/overrides/api:a", "", 400, ""),
         ("PUT /v1/overrides/api:a", "{}", 400, "it changes nothing; write for example"),
@@ -282,6 +320,7 @@ fn what_cannot_be_is_refused_with_a_sentence() {
         assert_eq!(answer.status, status, "{head} {body}: {}", answer.body);
         assert!(detail(&answer).contains(expected), "{head} {body}: {}", answer.body);
     }
+    assert_eq!(left(&running, "api:%25FF"), 10, "as it is told to be written");
     let long = format!("{{\"rate\": \"1/day\"{}}}", " ".repeat(5_000));
     assert_eq!(admin(&running, "PUT /v1/overrides/api:a", &long).status, 400);
     assert_eq!(admin(&running, "GET /v1/overrides", "").json(), json!({"overrides": []}));
