@@ -93,7 +93,7 @@ function show() {
   storm(live.storm);
   const { error } = live.policy;
   byId("banner-policy").hidden = error === null;
-  setText(byId("banner-policy"), error === null ? "" : `The policy files have a mistake, and the last good policy is in force: ${error}`);
+  setText(byId("banner-mistake"), error ?? "");
   views[shown].show?.(live);
 }
 

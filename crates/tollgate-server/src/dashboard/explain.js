@@ -3,6 +3,7 @@
 import { byId, element } from "./dom.js";
 import { duration } from "./format.js";
 import { keyLink, setKeyLink } from "./keylink.js";
+import { inWords, untilWhen } from "./override.js";
 import { ask } from "./server.js";
 
 const RULINGS = {
@@ -48,15 +49,17 @@ function read(text) {
 
 function shown(told) {
   const outcome = told.allowed ? "allowed" : "denied";
-  const why = RULINGS[told.ruling] ?? (told.limits.some((limit) => limit.applies) ? null : "no limit applies");
+  const ban = told.limits.find((limit) => limit.override?.ban)?.override;
+  const banned = ban ? `it is banned ${untilWhen(ban)}` : null;
+  const why = banned ?? RULINGS[told.ruling] ?? (told.limits.some((limit) => limit.applies) ? null : "no limit applies");
   const caller = [told.tenant && `tenant ${told.tenant}`, told.tier && `tier ${told.tier}`].filter(Boolean).join(", ");
   return [
     element("p", { class: "verdict" }, element("b", { class: outcome }, outcome), why ? `: ${why}` : "", caller ? element("span", { class: "note" }, `taken for ${caller}`) : null),
-    element("ul", { class: "met" }, ...told.limits.map(limit)),
+    element("ul", { class: "met" }, ...told.limits.map((one) => limit(one, Boolean(ban)))),
   ];
 }
 
-function limit(told) {
+function limit(told, isBanned) {
   if (!told.applies) {
     return element("li", { class: "idle" }, element("b", {}, told.name), element("p", {}, `does not apply: ${told.why}`));
   }
@@ -67,11 +70,18 @@ function limit(told) {
     setKeyLink(link, told.key);
     lines.push(element("p", {}, link));
   }
-  if (told.limit !== undefined && told.limit !== null) {
+  if (told.override?.ban) {
+    lines.push(element("p", {}, element("span", { class: "denied" }, `banned ${untilWhen(told.override)}`)));
+  } else if (isBanned) {
+    lines.push(element("p", { class: "note" }, "not asked, since another key of the request is banned"));
+  } else if (told.limit !== undefined && told.limit !== null) {
     const delay = told.delay_ms ? ` after ${duration(told.delay_ms)}` : "";
     const wait = told.retry_after_ms ? ` for ${duration(told.retry_after_ms)}` : "";
     const outcome = told.allowed ? "allowed" : "denied";
     lines.push(element("p", {}, element("span", { class: outcome }, outcome + delay + wait), `, ${told.remaining} of ${told.limit} left`));
+  }
+  if (told.override && !told.override.ban) {
+    lines.push(element("p", {}, `by an override, ${untilWhen(told.override)}: ${inWords(told.override)}`));
   }
   if (told.note) lines.push(element("p", { class: "note" }, told.note));
   return element("li", {}, element("b", {}, told.name), ...lines);

@@ -52,7 +52,7 @@ export class Health {
     this.servers = new Table(this.redis, "Redis servers", SERVER_COLUMNS);
     this.doors = new Facts(byId("doors"));
     this.policy = new Facts(byId("policy"));
-    this.error = element("pre", { class: "mistake" });
+    this.error = element("pre", { class: "mistake", tabindex: "0" });
     this.warnings = element("ul", { class: "advice" });
     byId("policy").append(this.error, this.warnings);
     this.limits = new Table(byId("policy-limits"), "Limits in force", LIMIT_COLUMNS);

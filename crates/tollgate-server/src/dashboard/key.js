@@ -5,7 +5,7 @@ import { confirm, field, howLong } from "./act.js";
 import { byId, element, keep, setAttribute, setText } from "./dom.js";
 import { clock, count, duration, readable } from "./format.js";
 import { keyLink, setKeyLink } from "./keylink.js";
-import { inWords } from "./override.js";
+import { inWords, untilWhen } from "./override.js";
 import { ask, pathOf } from "./server.js";
 
 /// More limits than this are not asked about each second.
@@ -72,8 +72,9 @@ export class KeyPage {
     setText(this.wrong, "");
     this.buttons.hidden = false;
     this.override.hidden = this.removeButton.hidden = own.override === null;
-    setText(this.override, own.override === null ? "" : `Instead of what the policy says it is allowed ${inWords(own.override)}.`);
-    const states = looks.flatMap((look) => look.limits.map((limit, number) => ({ ...limit, id: `${look.key} ${number}` })));
+    setText(this.override, own.override === null ? "" : `Instead of what the policy says it is allowed ${inWords(own.override)}, ${untilWhen(own.override)}.`);
+    const banOf = ({ override }) => (override?.ban ? override : null);
+    const states = looks.flatMap((look) => look.limits.map((limit, number) => ({ ...limit, ban: banOf(look), id: `${look.key} ${number}` })));
     keep(this.gauges, states, (state) => state.id, gauge, (item, state) => setGauge(item, state, this.key));
     const isByTier = looks.some((look) => look.limits.length > 1);
     setText(this.tiers, isByTier ? "A key does not tell its tier: of several rates of one limit, the request's tier says which applies." : "");
@@ -179,12 +180,14 @@ function setGauge(item, state, key) {
   setText(terms, [state.rate ?? "at a time", state.algorithm, state.shadow ? "shadow" : null].filter(Boolean).join(" · "));
   if (state.limit === null) return setText(left, "not known");
   const used = state.limit - state.remaining;
-  setText(left, `${count(state.remaining)} of ${count(state.limit)} left`);
+  setText(left, state.ban ? "banned" : `${count(state.remaining)} of ${count(state.limit)} left`);
   bar.style.setProperty("--share", state.limit ? used / state.limit : 1);
   bar.classList.toggle("full", state.remaining === 0);
   setAttribute(bar, "aria-valuemax", state.limit);
   setAttribute(bar, "aria-valuenow", used);
   setAttribute(bar, "aria-label", `in use of ${state.name} ${state.rate ?? ""}`);
+  // What is left to it, and when more is, means nothing until the ban is over.
+  if (state.ban) return setText(waits, untilWhen(state.ban));
   const next = state.remaining === 0 && state.next_after_ms ? `one more in ${duration(state.next_after_ms)}, ` : "";
   setText(waits, used ? `${next}whole again in ${duration(state.reset_after_ms)}` : "nothing used");
   return undefined;

@@ -174,8 +174,17 @@ const checks = {
     await page.click("text=Ban…");
     assert.equal(await textOf(page, "#act-key"), keyOf("special"));
     await page.click("#act-do");
-    await says(page, "#key-page", "it is banned");
+    await says(page, "#key-page", "it is banned, until ");
+    await says(page, ".gauges li", "banned");
+    const gauge = await textOf(page, ".gauges li");
+    assert.match(gauge, /banneduntil (\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d$/, "until when, and no word of a refill");
     assert.equal(await send("special", 1), 0);
+    await go(page, "explain");
+    await page.fill("#explain-attributes", "user=special");
+    await page.click("#explain-form button");
+    await says(page, "#explained .verdict", "denied: it is banned until ");
+    await says(page, "#explained .met li", "not asked, since another key of the request is banned");
+    await page.goBack();
     await page.click("text=Remove override…");
     await page.click("#act-do");
     await page.waitForSelector("text=Remove override…", { state: "hidden" });
@@ -223,7 +232,14 @@ const checks = {
     await says(page, "#policy-limits td", "token_bucket");
     await fs.writeFile(policy, good.replace("5/hour", "5/hoor"));
     await says(page, "#banner-policy", "5/hoor");
-    await says(page, ".mistake", "5/hoor");
+    await says(page, "#policy .mistake", "5/hoor");
+    // A caret is under the words that are meant: each letter is as wide as another, and no line is broken.
+    for (const mistake of ["#banner-mistake", "#policy .mistake"]) {
+      const [font, wrap] = await page.locator(mistake).evaluate((it) => [getComputedStyle(it).fontFamily, getComputedStyle(it).whiteSpace]);
+      assert.match(font, /mono/i, mistake);
+      assert.equal(wrap, "pre", mistake);
+      assert.match(await textOf(page, mistake), /\n +\| +\^+/);
+    }
     await fs.writeFile(policy, good);
     await page.waitForSelector("#banner-policy", { state: "hidden" });
     await context.close();
