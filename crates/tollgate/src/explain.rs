@@ -12,7 +12,7 @@ use tollgate_policy::{
 };
 use tollgate_store::{Asked, Charge, Taken};
 
-use crate::limiter::{InForce, Limiter, asked, entry, ruled, ruled_out};
+use crate::limiter::{InForce, Limiter, asked, ruled, ruled_out};
 use crate::overrides::Override;
 use crate::verdict::{Answer, Entry, Ruling, Verdict};
 
@@ -176,16 +176,20 @@ impl Limiter {
         };
         let costs: Vec<Cost> = charges.iter().map(|charge| charge.cost).collect();
         let bans = policy.override_charges(charges, self.store());
+        let places: Vec<(u32, u32)> =
+            charges.iter().map(|charge| (charge.rule_index as u32, charge.limit as u32)).collect();
         if !bans.are_none() {
-            let taken = bans.iter().map(|(place, said)| entry(&charges[*place], *said)).collect();
+            let entry = |(place, taken): &(usize, Taken)| {
+                let (rule, limit) = places[*place];
+                Entry { rule, limit, taken: *taken }
+            };
+            let taken = bans.iter().map(entry).collect();
             let policy = Guard::from_inner(Arc::clone(&policy));
             return Asked::Ready(Verdict { ruling: Ruling::Denied, taken, origin: None, policy });
         }
         let look = |charge| Charge { cost: Cost::PEEK, ..asked(&policy, charge) };
         let asked: Vec<Charge<'_>> = charges.iter().map(look).collect();
         let answers = self.store().take_each(&asked);
-        let places: Vec<(u32, u32)> =
-            charges.iter().map(|charge| (charge.rule_index as u32, charge.limit as u32)).collect();
         let policy = Arc::clone(&policy);
         answers.map(move |answers| {
             let (mut ruling, mut taken) = (Ruling::Allowed, SmallVec::new());

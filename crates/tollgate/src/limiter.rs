@@ -7,8 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::{ArcSwap, Guard};
 use smallvec::SmallVec;
-use tollgate_core::Value;
-use tollgate_core::{Cost, Decision, Key, KeyBuf, Limit, Logged, Micros, Quota, Shown, Timestamp};
+use tollgate_core::{Cost, Decision, Key, Limit, Logged, Micros, Quota, Shown, Timestamp, Value};
 use tollgate_policy::{Admission, Charges, Mistakes, Mode, OnStoreFailure, Policy, Request};
 use tollgate_policy::{Rule, Scratch, ShownKeys, Store as StoreSettings, SyncMode};
 use tollgate_store::bounds::MAX_BYTES_DEFAULT;
@@ -240,14 +239,6 @@ impl Limiter {
         charges: &'c Charges<'_, '_>,
     ) -> impl Fn(usize, &mut String) + 'c {
         |place, text| policy.write_shown_key(&self.store, &key(&charges[place]), text)
-    }
-
-    /// A key as operators are shown it: with `observe: {keys: hashed}` every value as a hash.
-    pub fn shown_key(&self, key: &KeyBuf) -> String {
-        let mut text = String::new();
-        let key = Key { limit: key.limit(), values: &key.values() };
-        self.write_shown_key(&key, &mut text);
-        text
     }
 
     /// Writes a key as operators are shown it.
@@ -551,7 +542,7 @@ pub(crate) fn asked<'c>(
     }
 }
 
-pub(crate) fn entry(charge: &tollgate_policy::Charge<'_, '_>, taken: Taken) -> Entry {
+fn entry(charge: &tollgate_policy::Charge<'_, '_>, taken: Taken) -> Entry {
     Entry { rule: charge.rule_index as u32, limit: charge.limit as u32, taken }
 }
 

@@ -231,7 +231,7 @@ impl Observer {
         if denials > 0 {
             denials += self.missed_denials.swap(0, order);
         }
-        kept.slices.advance(now);
+        kept.slices.go_on(now);
         kept.slices.present.requests += requests;
         kept.slices.present.denied += denials;
         (Some(kept), requests, denials)

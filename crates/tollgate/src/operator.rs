@@ -121,6 +121,14 @@ impl Limiter {
         one.filter(|one| one.is_in_time(now))
     }
 
+    /// A key as operators are shown it: with `observe: {keys: hashed}` every value as a hash.
+    pub fn shown_key(&self, key: &KeyBuf) -> String {
+        let mut text = String::new();
+        let key = Key { limit: key.limit(), values: &key.values() };
+        self.write_shown_key(&key, &mut text);
+        text
+    }
+
     /// The key that an operator means who names one as it is shown. A value that is shown as a hash does
     /// not tell itself: of keys whose values are not secret, those with an override are found by it.
     pub fn meant(&self, named: &KeyBuf) -> KeyBuf {

@@ -143,18 +143,24 @@ impl Counters {
 
     /// What was counted so far.
     pub(super) fn summary(&self) -> Summary {
-        let floor = self.heap.first().filter(|_| self.is_full()).map(|least| self.weight(*least));
-        let (total, counters) = (self.total, self.counters.clone());
-        Summary { total, floor: floor.unwrap_or_default(), counters }
+        Summary { total: self.total, floor: self.floor(), counters: self.counters.clone() }
     }
 
-    /// Begins anew.
-    pub(super) fn clear(&mut self) {
-        self.total = 0;
-        self.counters.clear();
+    /// The same, and begins anew.
+    pub(super) fn end(&mut self) -> Summary {
+        let (total, floor) = (std::mem::take(&mut self.total), self.floor());
+        let mut counters = std::mem::replace(&mut self.counters, Vec::with_capacity(SUMMARY_KEYS));
+        counters.shrink_to_fit();
         self.places.clear();
         self.heap.clear();
         self.in_heap.clear();
+        Summary { total, floor, counters }
+    }
+
+    /// What a key may have had that has no counter.
+    fn floor(&self) -> u64 {
+        let least = self.heap.first().filter(|_| self.is_full());
+        least.map_or(0, |least| self.weight(*least))
     }
 
     /// How many entries there is room for, in all its lists.
