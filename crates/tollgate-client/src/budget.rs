@@ -88,17 +88,18 @@ pub enum Scope {
 }
 
 impl Allowance {
-    /// The time from one unit to the next, if that can be told.
-    pub(crate) fn interval(&self) -> Option<Duration> {
-        let limit = u32::try_from(self.limit?).ok().filter(|limit| *limit > 0)?;
-        Some(self.period? / limit)
-    }
-
     /// How long until there is enough for a request, as far as can be told: nobody knows how many tokens one takes.
     fn enough_after(&self) -> Option<Duration> {
         let is_next = self.is_gradual && self.unit == Unit::Requests;
-        is_next.then(|| self.interval()).flatten().or(self.reset_after)
+        let next = if is_next { interval(self.limit, self.period) } else { None };
+        next.or(self.reset_after)
     }
+}
+
+/// The time from one unit to the next, if that can be told.
+pub(crate) fn interval(limit: Option<u64>, period: Option<Duration>) -> Option<Duration> {
+    let limit = u32::try_from(limit?).ok().filter(|limit| *limit > 0)?;
+    Some(period? / limit)
 }
 
 impl Budget {

@@ -125,20 +125,19 @@ where
         let is_marked = call.extensions.get::<Repeatable>().is_some();
         (is_marked || call.is_idempotent(), rules.begin(&call))
     };
-    // What the attempt before brought, should the next one not be made.
     let mut last = None;
     loop {
         let pass = match course.turn().await {
             Ok(pass) => pass,
-            Err(why) => return last.unwrap_or(Err(why.into())),
+            Err(why) => return or_the_last(last, why.into()),
         };
         let was_ready = match make_ready(&mut inner).await {
             Ok(was_ready) => was_ready,
-            Err(error) => return last.unwrap_or(Err(SendError::Failed(error))),
+            Err(error) => return or_the_last(last, SendError::Failed(error)),
         };
-        let started = match course.start(pass, (!was_ready).then(clock::now)) {
-            Ok(started) => started,
-            Err(why) => return last.unwrap_or(Err(why.into())),
+        let permit = match course.start(&pass, (!was_ready).then(clock::now)) {
+            Ok(permit) => permit,
+            Err(why) => return or_the_last(last, why.into()),
         };
         let spare = if is_repeatable { copy(&request, layer.replay) } else { None };
         let answer = inner.call(request).await;
@@ -147,13 +146,19 @@ where
             Err(error) if rules.is_ours(error) => Ended::Ours,
             Err(_) => Ended::Lost,
         };
-        let then = course.end(started, ended, spare.is_some());
-        let answer = answer.map_err(SendError::Failed);
-        let (Some(then), Some(next)) = (then, spare) else { return answer };
+        let then = course.end(pass, permit, ended, spare.is_some());
+        let (Some(then), Some(next)) = (then, spare) else {
+            return answer.map_err(SendError::Failed);
+        };
         last = Some(answer);
         clock::wait_until(then).await;
         request = next;
     }
+}
+
+/// What the attempt before brought, if there was one.
+fn or_the_last<R, E>(last: Option<Result<R, E>>, why: SendError<E>) -> Result<R, SendError<E>> {
+    last.map_or(Err(why), |answer| answer.map_err(SendError::Failed))
 }
 
 /// Waits until a client takes a request; tells whether it did at once.
@@ -173,12 +178,14 @@ async fn make_ready<S: Service<R>, R>(inner: &mut S) -> Result<bool, S::Error> {
 fn host<'a>(uri: &'a Uri, fields: &'a HeaderMap) -> Cow<'a, str> {
     let authority = uri.authority().map(http::uri::Authority::as_str);
     let host = authority.or_else(|| fields.get(HOST)?.to_str().ok()).unwrap_or_default();
-    let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
-    if host.bytes().any(|byte| byte.is_ascii_uppercase()) {
-        Cow::Owned(host.to_ascii_lowercase())
-    } else {
-        Cow::Borrowed(host)
+    // All bytes are looked at, without a branch for each: most hosts have none of these.
+    let is_plain =
+        host.bytes().fold(true, |is_plain, byte| is_plain & !matches!(byte, b'@'..=b'Z'));
+    if is_plain {
+        return Cow::Borrowed(host);
     }
+    let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
+    Cow::Owned(host.to_ascii_lowercase())
 }
 
 fn copy<B>(request: &Request<B>, replay: fn(&B) -> Option<B>) -> Option<Request<B>> {

@@ -43,8 +43,9 @@ impl ClientMiddleware {
         // What the attempt before brought, should the next one not be made.
         let mut last = None;
         loop {
-            let pass = course.turn().await;
-            let started = match pass.and_then(|pass| course.start(pass, None)) {
+            let turn = course.turn().await;
+            let started = turn.and_then(|pass| Ok((course.start(&pass, None)?, pass)));
+            let (permit, pass) = match started {
                 Ok(started) => started,
                 Err(why) => return last.unwrap_or(Err(refusal(why))),
             };
@@ -55,7 +56,7 @@ impl ClientMiddleware {
                 Err(error) if is_ours(error) || self.rules.is_ours(error) => Ended::Ours,
                 Err(_) => Ended::Lost,
             };
-            let then = course.end(started, ended, spare.is_some());
+            let then = course.end(pass, permit, ended, spare.is_some());
             let (Some(then), Some(copy)) = (then, spare) else { return answer };
             last = Some(answer);
             clock::wait_until(then).await;

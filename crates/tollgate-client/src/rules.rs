@@ -157,13 +157,6 @@ pub(crate) struct Course<'a> {
     series: Series,
 }
 
-/// An attempt under way. Whoever drops it has not heard of its end, and takes no place from others.
-#[derive(Debug)]
-pub(crate) struct Started {
-    pass: Pass,
-    permit: Permit,
-}
-
 /// Why an attempt is not made.
 #[derive(Debug)]
 pub(crate) enum NotStarted {
@@ -195,21 +188,21 @@ impl Course<'_> {
     }
 
     /// It goes now: at the moment of its turn, unless it had to wait for its client.
-    pub(crate) fn start(&self, pass: Pass, now: Option<Instant>) -> Result<Started, NotStarted> {
-        let now = now.unwrap_or_else(|| pass.went_at());
-        let permit = self.circuit.enter_at(now).map_err(NotStarted::Open)?;
-        Ok(Started { pass, permit })
+    pub(crate) fn start(&self, pass: &Pass, now: Option<Instant>) -> Result<Permit, NotStarted> {
+        self.circuit.enter_at(now.unwrap_or(pass.went_at())).map_err(NotStarted::Open)
     }
 
-    /// Learns from the answer, if there is one; tells when to try again, if that helps.
+    /// Learns from the answer, if there is one; tells when to try again, if that helps. Whoever drops the pass and the
+    /// permit instead has not heard of the end, and takes no place from others.
     pub(crate) fn end(
         &mut self,
-        started: Started,
+        pass: Pass,
+        permit: Permit,
         ended: Ended<'_>,
         may_repeat: bool,
     ) -> Option<Instant> {
         let now = clock::now();
-        let cause = started.end(ended, now)?;
+        let cause = hear(pass, permit, ended, now)?;
         if !may_repeat {
             return None;
         }
@@ -219,42 +212,40 @@ impl Course<'_> {
     }
 }
 
-impl Started {
-    fn end(self, ended: Ended<'_>, now: Instant) -> Option<Cause> {
-        let Self { pass, permit } = self;
-        let (status, fields) = match ended {
-            Ended::Answered(status, fields) => (status, fields),
-            Ended::Lost => {
-                permit.end(Outcome::Failure, now);
-                return Some(Cause::Failed(None));
-            }
-            Ended::Ours => return None,
-        };
-        let budget = Budget::read_by(fields, &clock::date);
-        let cause = if is_refusal(status, &budget) {
-            permit.end(Outcome::Refusal, now);
-            pass.refused_at(&budget, now);
-            Some(budget.wait().map_or(Cause::Failed(None), Cause::Refused))
-        } else if status.is_server_error() {
+/// Tells the lane and the circuit how an attempt ended; if another may help, why.
+fn hear(pass: Pass, permit: Permit, ended: Ended<'_>, now: Instant) -> Option<Cause> {
+    let (status, fields) = match ended {
+        Ended::Answered(status, fields) => (status, fields),
+        Ended::Lost => {
             permit.end(Outcome::Failure, now);
-            let is_unavailable = status == StatusCode::SERVICE_UNAVAILABLE;
-            if is_unavailable && budget.retry_after().is_some() {
-                pass.refused_at(&budget, now);
-            } else {
-                pass.failed_at(&budget, now);
-            }
-            is_unavailable.then(|| Cause::Failed(budget.retry_after()))
-        } else {
-            permit.end(Outcome::Success, now);
-            pass.answered_at(&budget, now);
-            None
-        };
-        let is_error = status.is_client_error() || status.is_server_error();
-        match budget.should_retry() {
-            Some(false) => None,
-            Some(true) if is_error => cause.or(Some(Cause::Failed(budget.retry_after()))),
-            _ => cause,
+            return Some(Cause::Failed(None));
         }
+        Ended::Ours => return None,
+    };
+    let budget = Budget::read_by(fields, &clock::date);
+    let cause = if is_refusal(status, &budget) {
+        permit.end(Outcome::Refusal, now);
+        pass.refused_at(&budget, now);
+        Some(budget.wait().map_or(Cause::Failed(None), Cause::Refused))
+    } else if status.is_server_error() {
+        permit.end(Outcome::Failure, now);
+        let is_unavailable = status == StatusCode::SERVICE_UNAVAILABLE;
+        if is_unavailable && budget.retry_after().is_some() {
+            pass.refused_at(&budget, now);
+        } else {
+            pass.failed_at(&budget, now);
+        }
+        is_unavailable.then(|| Cause::Failed(budget.retry_after()))
+    } else {
+        permit.end(Outcome::Success, now);
+        pass.answered_at(&budget, now);
+        None
+    };
+    let is_error = status.is_client_error() || status.is_server_error();
+    match budget.should_retry() {
+        Some(false) => None,
+        Some(true) if is_error => cause.or(Some(Cause::Failed(budget.retry_after()))),
+        _ => cause,
     }
 }
 

@@ -140,8 +140,9 @@ impl Machine {
             return;
         }
         let settings = &self.settings;
-        let took = now.saturating_duration_since(ticket.began);
-        let is_slow = settings.slow.is_some_and(|(longest, _)| took > longest);
+        let is_slow = settings
+            .slow
+            .is_some_and(|(longest, _)| now.saturating_duration_since(ticket.began) > longest);
         let reason = match &mut self.phase {
             Phase::Closed(calls) => calls.leave(settings, outcome, is_slow, now),
             Phase::HalfOpen(trial) => trial.leave(settings, ticket.began, outcome, is_slow),

@@ -99,7 +99,8 @@ impl<'a> Reader<'a> {
     }
 
     fn parameters(&mut self) -> Option<Vec<(&'a str, Item<'a>)>> {
-        let mut parameters = Vec::new();
+        // Few have more.
+        let mut parameters = Vec::with_capacity(if self.rest.starts_with(';') { 4 } else { 0 });
         while self.expect(';').is_some() {
             self.take_while(|byte| byte == b' ');
             parameters.push(self.pair()?);
@@ -139,7 +140,9 @@ impl<'a> Reader<'a> {
         let whole = self.take_while(|byte| byte.is_ascii_digit());
         if self.expect('.').is_none() {
             let is_integer = (1..=15).contains(&whole.len());
-            return is_integer.then(|| Some(Item::Integer(sign * whole.parse::<i64>().ok()?)))?;
+            let number =
+                whole.bytes().take(15).fold(0, |sum, digit| sum * 10 + i64::from(digit - b'0'));
+            return is_integer.then_some(Item::Integer(sign * number));
         }
         let fraction = self.take_while(|byte| byte.is_ascii_digit());
         if !(1..=12).contains(&whole.len()) || !(1..=3).contains(&fraction.len()) {

@@ -233,7 +233,9 @@ fn newest(fields: &HeaderMap) -> Vec<Allowance> {
     }
     let policies = policy.as_deref().and_then(list).unwrap_or_default();
     let members = list(&told).unwrap_or_default();
-    members.iter().filter_map(|member| draft_08(member, &policies)).collect()
+    let mut all = Vec::with_capacity(members.len());
+    all.extend(members.iter().filter_map(|member| draft_08(member, &policies)));
+    all
 }
 
 fn draft_07(told: &str, policy: Option<&str>) -> Option<Allowance> {

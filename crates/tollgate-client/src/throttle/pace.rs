@@ -187,9 +187,11 @@ impl Pace {
         let others = u64::from(self.under_way.saturating_sub(1));
         let told = Known::of(allowance, others, self.sent, news);
         let has_room = self.known.len() < ALLOWANCES_MAX;
-        match self.known.iter_mut().find(|known| known.name == told.name) {
-            Some(known) if told.is_newer_than(known, news) => *known = told,
-            None if has_room => self.known.push(told),
+        match self.known.iter_mut().find(|known| known.name == allowance.name) {
+            Some(known) if told.is_newer_than(known, news) => {
+                *known = told.called(known.name.take());
+            }
+            None if has_room => self.known.push(told.called(allowance.name.clone())),
             Some(_) | None => {}
         }
     }
@@ -202,9 +204,9 @@ impl Pace {
                 return true;
             }
             let was_used_up = known.left == 0;
-            hit_the_wall |= was_used_up && known.rate.is_none();
+            hit_the_wall |= was_used_up && known.rate().is_none();
             // At the rate that was told it can go on until there is news, or until all is back.
-            was_used_up && known.rate.is_some() && now < known.whole_at()
+            was_used_up && known.rate().is_some() && now < known.whole_at()
         });
         if hit_the_wall {
             self.care = self.care.or(Some(Care::new(now)));
