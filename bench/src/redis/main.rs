@@ -216,7 +216,7 @@ impl Options {
             title: "Waits at half of saturation".to_owned(),
             header: ["checks a second", "p50 µs", "p99 µs"].map(str::to_owned).into(),
             rows: vec![row.into()],
-            notes: vec!["Asked at that rate whether or not answers came; a wait counts from when a question should have been asked. The best round.".to_owned()],
+            notes: vec!["Asked at that rate whether or not answers came, several at once where the system woke the asking thread late. The best round.".to_owned()],
         }
     }
 }
