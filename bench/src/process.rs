@@ -81,7 +81,12 @@ impl Process {
 
     /// The time its threads have spent on a core, in nanoseconds: user and system.
     pub fn cpu_nanos(&self) -> f64 {
-        report::cpu_nanos(self.child.id())
+        report::cpu_nanos(self.child.id(), None)
+    }
+
+    /// The same of its threads of this name.
+    pub fn thread_cpu_nanos(&self, name: &str) -> f64 {
+        report::cpu_nanos(self.child.id(), Some(name))
     }
 
     /// Memory that is its own and in use, in KiB.

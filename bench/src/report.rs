@@ -1,7 +1,7 @@
 //! Tables, in the terminal and in `docs/benchmarks.md`.
 
 use std::fmt::{self, Display, Formatter};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// What stands for a figure that was not measured.
@@ -109,15 +109,22 @@ pub fn reach_table(reached: Vec<Reached>) -> Option<Table> {
     })
 }
 
-/// The time that the threads of a process have spent on a core, in nanoseconds: user and system.
-pub fn cpu_nanos(process: u32) -> f64 {
+/// The time that the threads of a process have spent on a core, in nanoseconds, user and system: those with this name, or
+/// all of them.
+pub fn cpu_nanos(process: u32, thread: Option<&str>) -> f64 {
     // What a thread is doing right now is not in its figure until it sleeps.
     std::thread::sleep(std::time::Duration::from_millis(5));
     let tasks = std::fs::read_dir(format!("/proc/{process}/task"));
-    let tasks = tasks.into_iter().flatten().flatten();
-    let text = tasks.map(|task| std::fs::read_to_string(task.path().join("schedstat")));
-    let nanos = |text: String| text.split(' ').next()?.parse::<f64>().ok();
-    text.filter_map(|text| nanos(text.ok()?)).sum()
+    let tasks = tasks.into_iter().flatten().flatten().map(|task| task.path());
+    let is_wanted = |task: &PathBuf| {
+        let name = || std::fs::read_to_string(task.join("comm")).unwrap_or_default();
+        thread.is_none_or(|thread| name().trim_end() == thread)
+    };
+    let nanos = |task: PathBuf| {
+        let text = std::fs::read_to_string(task.join("schedstat")).ok()?;
+        text.split(' ').next()?.parse::<f64>().ok()
+    };
+    tasks.filter(is_wanted).filter_map(nanos).sum()
 }
 
 /// Replaces what is between the marks of this section in `docs/benchmarks.md`. Where there are none they are

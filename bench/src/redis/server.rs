@@ -39,9 +39,9 @@ impl Redis {
     /// What is spent while `work` decides.
     pub fn spent(&self, work: impl FnOnce() -> Done) -> Spent {
         let own = std::process::id();
-        let before = (self.cpu_micros(), cpu_nanos(own) / 1e3, self.calls());
+        let before = (self.cpu_micros(), cpu_nanos(own, None) / 1e3, self.calls());
         let Done { decisions, elapsed, .. } = work();
-        let after = (self.cpu_micros(), cpu_nanos(own) / 1e3, self.calls());
+        let after = (self.cpu_micros(), cpu_nanos(own, None) / 1e3, self.calls());
         let each = |figure: f64| figure / decisions as f64;
         Spent {
             per_second: decisions as f64 / elapsed.as_secs_f64(),
@@ -119,7 +119,7 @@ impl Redis {
     }
 
     fn cpu_micros(&self) -> f64 {
-        cpu_nanos(self.0.process_id()) / 1e3
+        cpu_nanos(self.0.process_id(), None) / 1e3
     }
 
     /// Scripts that were called so far.
