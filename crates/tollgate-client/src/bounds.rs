@@ -32,10 +32,14 @@ pub const KEYS_MAX: usize = 1_024;
 /// Parts into which a breaker's window is cut: what it counts is that much too old at most.
 pub(crate) const WINDOW_PARTS: usize = 10;
 
+/// How long a call that is to see keeps its place. However short a circuit was open, what hangs is not called ever more.
+pub(crate) const PROBE_LASTS: Duration = Duration::from_secs(30);
+
 /// Refusals in a row, at least, before they are persistent.
 pub(crate) const REFUSALS_MIN: u32 = 10;
 
-/// Changes of a circuit that are kept for a listener who is busy with another.
+/// Changes of a circuit that are kept for a listener who is busy with another. Of more than that the last ones are told
+/// as one.
 pub(crate) const CHANGES_UNTOLD_MAX: usize = 1_000;
 
 /// Requests that may wait in one lane. One more fails at once.
@@ -44,6 +48,10 @@ pub const WAITING_MAX: usize = 10_000;
 /// How long a request waits at most so that what is left lasts. A day's quota of which half is left is not
 /// spread over the other half of the day: who has come to ask wants an answer.
 pub const SPREAD_MAX: Duration = Duration::from_secs(1);
+
+/// How long it is remembered that a lane has heard of more than one name. Servers change their names, and what goes by
+/// one name alone can be waited for.
+pub(crate) const NAMES_LAST: Duration = Duration::from_secs(3_600);
 
 /// Requests under way up to which their number grows fast after a first refusal.
 pub(crate) const CARE_FAST_MAX: u32 = 64;
@@ -102,7 +110,7 @@ pub(crate) const SERVER_BATCH_BYTES_MAX: usize = 512 << 10;
 pub(crate) const SERVER_ANSWER_BYTES_MAX: usize = 16 << 20;
 
 /// Sets that the keys of a fallback's limit are spread over. With eight places in each it is 65,536 keys at a
-/// time, some ten megabytes.
+/// time, some ten megabytes where each is a counter; what a limit remembers besides, such as slots, comes on top.
 #[cfg(feature = "server")]
 pub(crate) const FALLBACK_SETS: usize = 8_192;
 

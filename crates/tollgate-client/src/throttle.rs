@@ -48,13 +48,19 @@ use crate::retry::Share;
 pub struct Throttle {
     limit: Option<Limit>,
     wait_max: Duration,
+    is_by_endpoint: bool,
     lanes: Arc<Keyed<Shared>>,
 }
 
 impl Throttle {
     /// Goes by what responses say, and lets nobody wait for more than two minutes.
     pub fn new() -> Self {
-        Self { limit: None, wait_max: Duration::from_secs(120), lanes: Arc::new(Keyed::new()) }
+        Self {
+            limit: None,
+            wait_max: Duration::from_secs(120),
+            is_by_endpoint: false,
+            lanes: Arc::new(Keyed::new()),
+        }
     }
 
     /// A limit of our own for every lane, whatever responses say.
@@ -67,6 +73,13 @@ impl Throttle {
     #[must_use]
     pub fn wait_max(self, wait_max: Duration) -> Self {
         Self { wait_max: wait_max.min(FOREVER), lanes: Arc::new(Keyed::new()), ..self }
+    }
+
+    /// Every key tells apart what has a budget of its own at a server that has one for each endpoint, as X does. Then
+    /// a lane goes by such budgets as well; unless said, one endpoint that is used up holds up no other.
+    #[must_use]
+    pub fn by_endpoint(self) -> Self {
+        Self { is_by_endpoint: true, lanes: Arc::new(Keyed::new()), ..self }
     }
 
     /// The lane of a key. Lanes of more than [`KEYS_MAX`](crate::bounds::KEYS_MAX) keys that know
@@ -84,13 +97,13 @@ impl Throttle {
             }),
         };
         let shared = self.lanes.get(key, make, |shared| shared.is_fresh(clock::now()));
-        Lane { shared, is_of_host: false }
+        Lane { shared, is_of_endpoint: self.is_by_endpoint }
     }
 
     /// The lane of a host, all of whose endpoints share it.
     #[cfg(any(feature = "reqwest", feature = "tower"))]
     pub(crate) fn lane_of_host(&self, host: &str) -> Lane {
-        Lane { is_of_host: true, ..self.lane(host) }
+        Lane { is_of_endpoint: false, ..self.lane(host) }
     }
 }
 
@@ -104,7 +117,7 @@ impl Default for Throttle {
 #[derive(Clone, Debug)]
 pub struct Lane {
     shared: Arc<Shared>,
-    is_of_host: bool,
+    is_of_endpoint: bool,
 }
 
 #[derive(Debug)]
@@ -133,7 +146,8 @@ impl Lane {
         self.pass_until(now, now + FOREVER).await
     }
 
-    /// Forgets what responses said, for when that was a mistake: who waits for it goes.
+    /// Forgets what responses said, for when that was a mistake: who waits in the lane goes. A limit of our own stays, and
+    /// a request that was refused and waits to be tried again waits on.
     pub fn reopen(&self) {
         self.shared.known().pace.reopen();
         self.shared.news.notify_one();
@@ -295,7 +309,7 @@ impl Pass {
 
     fn news<'a>(&self, budget: &'a Budget, now: Instant) -> News<'a> {
         let &Self { number, went_at, .. } = self;
-        News { budget, number, went_at, is_of_host: self.lane.is_of_host, now }
+        News { budget, number, went_at, is_of_endpoint: self.lane.is_of_endpoint, now }
     }
 }
 

@@ -14,13 +14,15 @@ use tokio::time::Instant;
 
 use self::care::Care;
 use self::known::Known;
-use crate::bounds::{ALLOWANCES_MAX, CARE_PATIENCE, CLOSED_MAX};
+use crate::bounds::{ALLOWANCES_MAX, CARE_PATIENCE, CLOSED_MAX, NAMES_LAST};
 use crate::budget::{Allowance, Budget, Scope, Unit};
 use crate::local::When;
 
 #[derive(Debug, Default)]
 pub(super) struct Pace {
     closed_until: Option<Instant>,
+    /// The same, by a refusal of some requests under the only name that was heard.
+    closed_for_some_until: Option<Instant>,
     known: Vec<Known>,
     names: Names,
     under_way: u32,
@@ -31,12 +33,11 @@ pub(super) struct Pace {
 }
 
 /// What the scopes are called of which responses tell.
-#[derive(Debug, Default, PartialEq, Eq)]
-enum Names {
-    #[default]
-    None,
-    One(String),
-    Several,
+#[derive(Debug, Default)]
+struct Names {
+    last: Option<String>,
+    /// Until then it is remembered that there was another before the last.
+    several_until: Option<Instant>,
 }
 
 /// A response, and which request it answers.
@@ -46,8 +47,8 @@ pub(super) struct News<'a> {
     /// The number of the request, and when it went.
     pub(super) number: u64,
     pub(super) went_at: Instant,
-    /// Whether requests to all endpoints of a host share the lane.
-    pub(super) is_of_host: bool,
+    /// Whether all requests of the lane are to one endpoint.
+    pub(super) is_of_endpoint: bool,
     pub(super) now: Instant,
 }
 
@@ -78,7 +79,8 @@ impl Pace {
 
     /// Until when nobody may go; `now` if somebody may.
     pub(super) fn closed_until(&self, now: Instant) -> Instant {
-        self.closed_until.map_or(now, |until| until.max(now))
+        let until = self.closed_until.max(self.closed_for_some_until);
+        until.map_or(now, |until| until.max(now))
     }
 
     /// The number of the request that goes.
@@ -112,19 +114,24 @@ impl Pace {
     pub(super) fn refused(&mut self, news: News<'_>) {
         self.learn(news);
         let News { budget, now, .. } = news;
-        let used_up = budget.allowances().iter().filter(|allowance| allowance.remaining == 0);
+        let used_up = || budget.allowances().iter().filter(|allowance| allowance.remaining == 0);
         // What only some requests have used up is no matter of the others.
-        if { used_up }.any(|allowance| !self.is_for_all(allowance, news)) {
+        if used_up().any(|allowance| !self.is_for_all(allowance, news)) {
             return;
         }
+        let is_of_some = used_up().any(|allowance| matches!(allowance.scope, Scope::Named(_)));
         let wait = budget.wait().unwrap_or_default().min(CLOSED_MAX);
-        // Those who went together and are refused together were one mistake.
-        if self.closed_until.is_none_or(|until| until <= now) {
-            let care = self.care.map_or(Care::new(now), |care| care.after_refusal(now));
-            self.care = Some(care.with_gap(wait));
-        }
-        let until = now + wait;
-        self.closed_until = self.closed_until.max(Some(until));
+        let mut care = match self.care {
+            // Those who went together and are refused together were one mistake.
+            Some(care) if self.closed_until(now) > now => care,
+            Some(care) => care.after_refusal(now).with_gap(wait),
+            None => Care::new(is_of_some, now).with_gap(wait),
+        };
+        care.is_of_some &= is_of_some;
+        self.care = Some(care);
+        let closed_until =
+            if is_of_some { &mut self.closed_for_some_until } else { &mut self.closed_until };
+        *closed_until = (*closed_until).max(Some(now + wait));
     }
 
     /// Forgets what responses said.
@@ -136,8 +143,7 @@ impl Pace {
     /// Whether it behaves as a new one would.
     pub(super) fn is_fresh(&mut self, now: Instant) -> bool {
         self.forget(now);
-        let is_open = self.closed_until.is_none_or(|until| until <= now);
-        is_open
+        self.closed_until(now) <= now
             && self.known.is_empty()
             && self.under_way == 0
             && self.care.is_none_or(|care| care.is_over(now))
@@ -145,7 +151,7 @@ impl Pace {
 
     fn learn(&mut self, news: News<'_>) {
         for allowance in news.budget.allowances() {
-            self.hear_name(&allowance.scope);
+            self.hear_name(&allowance.scope, news.now);
             if !self.is_for_all(allowance, news) {
                 continue;
             }
@@ -154,31 +160,30 @@ impl Pace {
             match allowance.unit {
                 Unit::Requests => self.learn_one(allowance, news),
                 Unit::Amount if allowance.remaining == 0 => self.learn_one(allowance, news),
-                Unit::Amount => self.known.retain(|known| known.name != allowance.name),
+                Unit::Amount => self.unlearn(allowance, news),
                 Unit::Concurrent => {}
             }
         }
     }
 
     /// Where there are several scopes nobody knows beforehand which of them a request is of.
-    fn hear_name(&mut self, scope: &Scope) {
+    fn hear_name(&mut self, scope: &Scope, now: Instant) {
         let Scope::Named(name) = scope else { return };
-        match &self.names {
-            Names::None => self.names = Names::One(name.clone()),
-            Names::One(only) if only != name => {
-                self.names = Names::Several;
-                self.known.retain(|known| !known.is_of_some);
-            }
-            Names::One(_) | Names::Several => {}
+        if !self.names.hear(name, now) {
+            return;
         }
+        // What was taken for a matter of all is one of some.
+        self.known.retain(|known| !known.is_of_some);
+        self.closed_for_some_until = None;
+        self.care = self.care.filter(|care| !care.is_of_some);
     }
 
     /// Whether an allowance is that of all requests of this lane.
     fn is_for_all(&self, allowance: &Allowance, news: News<'_>) -> bool {
         match allowance.scope {
             Scope::All => true,
-            Scope::Named(_) => self.names != Names::Several,
-            Scope::Endpoint => !news.is_of_host,
+            Scope::Named(_) => !self.names.are_several(news.now),
+            Scope::Endpoint => news.is_of_endpoint,
         }
     }
 
@@ -196,20 +201,45 @@ impl Pace {
         }
     }
 
+    /// There is some of what was used up.
+    fn unlearn(&mut self, allowance: &Allowance, news: News<'_>) {
+        let told = Known::of(allowance, 0, self.sent, news);
+        self.known.retain(|known| known.name != allowance.name || !told.is_newer_than(known, news));
+    }
+
     /// What has come back is no longer known; if nothing had been left, that calls for care.
     fn forget(&mut self, now: Instant) {
-        let mut hit_the_wall = false;
+        // Of some requests alone, or of all.
+        let mut wall: Option<bool> = None;
         self.known.retain(|known| {
             if now < known.resets_at {
                 return true;
             }
             let was_used_up = known.left == 0;
-            hit_the_wall |= was_used_up && known.rate().is_none();
+            if was_used_up && known.rate().is_none() {
+                wall = Some(wall.unwrap_or(true) && known.is_of_some);
+            }
             // At the rate that was told it can go on until there is news, or until all is back.
             was_used_up && known.rate().is_some() && now < known.whole_at()
         });
-        if hit_the_wall {
-            self.care = self.care.or(Some(Care::new(now)));
+        self.care = self.care.or(wall.map(|is_of_some| Care::new(is_of_some, now)));
+    }
+}
+
+impl Names {
+    /// Whether it is another than the last.
+    fn hear(&mut self, name: &str, now: Instant) -> bool {
+        let is_another = self.last.as_deref().is_some_and(|last| last != name);
+        if is_another {
+            self.several_until = Some(now + NAMES_LAST);
         }
+        if is_another || self.last.is_none() {
+            name.clone_into(self.last.get_or_insert_default());
+        }
+        is_another
+    }
+
+    fn are_several(&self, now: Instant) -> bool {
+        self.several_until.is_some_and(|until| now < until)
     }
 }

@@ -52,6 +52,18 @@ async fn an_answer_to_a_later_request_is_believed_whatever_it_says() {
     check_about(&moments(&lane, 20, SECOND).await, &[0.0; 20]);
 }
 
+/// The last answer of a window arrives after the first of the next one.
+#[tokio::test(start_paused = true)]
+async fn a_late_answer_of_the_window_before_is_not_believed() {
+    let lane = lane();
+    let [late, early] = <[Pass; 2]>::try_from(passes(&lane, 2).await).unwrap();
+    early.answered(&of_window(80));
+    late.answered(&budget(
+        "X-RateLimit-Limit: 100\nX-RateLimit-Remaining: 0\nX-RateLimit-Reset: 1",
+    ));
+    check_about(&moments(&lane, 20, SECOND).await, &[0.0; 20]);
+}
+
 fn tokens(left: u32, reset: &str) -> String {
     format!(
         "x-ratelimit-remaining-tokens: {left}\nx-ratelimit-limit-tokens: 160000\nx-ratelimit-reset-tokens: {reset}"
@@ -61,15 +73,18 @@ fn tokens(left: u32, reset: &str) -> String {
 #[tokio::test(start_paused = true)]
 async fn what_is_back_is_not_waited_for() {
     let lane = lane();
-    let bytes = |left: u32| {
-        format!(
-            "RateLimit-Policy: \"b\";q=9000;qu=\"content-bytes\";w=60\nRateLimit: \"b\";r={left};t=60"
-        )
+    let bytes = |left: u32, reset: u32| {
+        budget(&format!(
+            "RateLimit-Policy: \"b\";q=9000;qu=\"content-bytes\";w=60\nRateLimit: \"b\";r={left};t={reset}"
+        ))
     };
-    let [first, second] = <[Pass; 2]>::try_from(passes(&lane, 2).await).unwrap();
-    first.answered(&budget(&bytes(0)));
+    let [first, second, third] = <[Pass; 3]>::try_from(passes(&lane, 3).await).unwrap();
+    first.answered(&bytes(0, 60));
+    // This one may have been counted before it.
+    second.answered(&bytes(5_000, 60));
     timeout(5 * SECOND, lane.pass()).await.unwrap_err();
-    second.answered(&budget(&bytes(5_000)));
+    // This one is of the next window.
+    third.answered(&bytes(5_000, 90));
     check_about(&moments(&lane, 1, Duration::ZERO).await, &[0.0]);
 }
 
@@ -135,6 +150,51 @@ async fn the_only_scope_there_is_is_waited_for() {
     check_about(&moments(&lane, 1, SECOND).await, &[60.0]);
     lane.pass().await.unwrap().refused(&budget(&resource("search", 0)));
     check_about(&moments(&lane, 1, SECOND).await, &[60.0]);
+}
+
+/// The only name there is was refused; then it turns out that there are others.
+#[tokio::test(start_paused = true)]
+async fn who_was_refused_under_a_name_holds_nobody_up_once_there_is_another() {
+    let lane = lane();
+    let [core, search] = <[Pass; 2]>::try_from(passes(&lane, 2).await).unwrap();
+    core.refused(&budget(&resource("core", 0)));
+    timeout(5 * SECOND, lane.pass()).await.unwrap_err();
+    search.answered(&budget(&resource("search", 9)));
+    check_about(&moments(&lane, 3, SECOND).await, &[0.0; 3]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_was_refused_for_all_holds_up_all_whatever_names_there_are() {
+    let lane = lane();
+    let [all, core, search] = <[Pass; 3]>::try_from(passes(&lane, 3).await).unwrap();
+    core.refused(&budget(&resource("core", 0)));
+    all.refused(&budget("Retry-After: 30"));
+    search.answered(&budget(&resource("search", 9)));
+    check_about(&moments(&lane, 1, SECOND).await, &[30.0]);
+}
+
+/// A server calls what it counts by another name from now on.
+#[tokio::test(start_paused = true)]
+async fn a_name_that_is_heard_no_more_is_forgotten_after_an_hour() {
+    let lane = lane();
+    ask(&lane, &resource("old", 40)).await;
+    ask(&lane, &resource("new", 0)).await;
+    advance(3_599 * SECOND).await;
+    ask(&lane, &resource("new", 0)).await;
+    advance(SECOND).await;
+    ask(&lane, &resource("new", 0)).await;
+    check_about(&moments(&lane, 1, SECOND).await, &[60.0]);
+}
+
+/// Whoever has a key for each user of a host does not tell its endpoints apart.
+#[tokio::test(start_paused = true)]
+async fn what_an_endpoint_has_used_up_holds_up_others_only_if_keys_tell_endpoints_apart() {
+    let used_up = "X-Rate-Limit-Limit: 15\nX-Rate-Limit-Remaining: 0\nX-Rate-Limit-Reset: 60";
+    for (throttle, expected) in [(Throttle::new(), 0.0), (Throttle::new().by_endpoint(), 60.0)] {
+        let lane = throttle.lane("api.x.com anna");
+        ask(&lane, used_up).await;
+        check_about(&moments(&lane, 1, SECOND).await, &[expected]);
+    }
 }
 
 /// Somebody took milliseconds for seconds.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use http::{Method, Request};
-use tollgate_client::{Backoff, Breaker, ClientLayer, Retry, Rules, SendError, State};
+use tollgate_client::{Backoff, Breaker, ClientLayer, Retry, Rules, SendError, State, Throttle};
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -139,7 +139,9 @@ async fn an_endpoint_that_is_used_up_does_not_close_its_host() {
     let used_up = "X-Rate-Limit-Limit: 15\nX-Rate-Limit-Remaining: 0\nX-Rate-Limit-Reset: 900";
     let rules = || Rules::new().retry(Retry::new().retries(0));
     let by_host = rules();
-    let by_endpoint = rules().throttle_by(|call| format!("{}{}", call.host, call.path));
+    let by_endpoint = rules()
+        .throttle(Throttle::new().by_endpoint())
+        .throttle_by(|call| format!("{}{}", call.host, call.path));
     for (rules, is_held) in [(by_host, false), (by_endpoint, true)] {
         let server = Server::new(Duration::ZERO, |number, _| match number {
             0 => answer(200, used_up),

@@ -18,6 +18,8 @@ pub(super) struct Care {
     went_wrong_at: u32,
     went_well: u32,
     gap: Gap,
+    /// Whether it was some requests alone that hit a wall or were refused, under the only name that was heard.
+    pub(super) is_of_some: bool,
 }
 
 /// The time from one request to the next. A wait of a fraction of a second is that for a bucket's next
@@ -30,7 +32,7 @@ struct Gap {
 }
 
 impl Care {
-    pub(super) fn new(now: Instant) -> Self {
+    pub(super) fn new(is_of_some: bool, now: Instant) -> Self {
         Self {
             since: now,
             heard_at: now,
@@ -38,6 +40,7 @@ impl Care {
             went_wrong_at: CARE_FAST_MAX,
             went_well: 0,
             gap: Gap::default(),
+            is_of_some,
         }
     }
 

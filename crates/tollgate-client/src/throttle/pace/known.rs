@@ -14,13 +14,16 @@ const ROUNDED: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Known {
     pub(super) name: Option<String>,
-    /// Whether the server counts only some requests in it.
+    /// Whether the server counts only some requests in it, and has a name for them.
     pub(super) is_of_some: bool,
     /// Of requests; how many bytes there are does not tell how many requests may go.
     limit: Option<u64>,
     period: Option<Duration>,
     pub(super) left: u64,
+    /// No later than then; what was told was told some time between the request and its answer.
     pub(super) resets_at: Instant,
+    /// No earlier than then.
+    resets_from: Instant,
     /// Whether it comes back bit by bit until then, and when the first bit does.
     more_at: Option<Instant>,
     /// Whether there may be more much sooner than in the second that was told.
@@ -47,11 +50,12 @@ impl Known {
         }
         Self {
             name: None,
-            is_of_some: told.scope != Scope::All,
+            is_of_some: matches!(told.scope, Scope::Named(_)),
             limit,
             period,
             left: told.remaining.saturating_sub(others),
             resets_at: news.now + reset,
+            resets_from: news.went_at + reset,
             more_at,
             is_soon: told.is_gradual || reset <= ROUNDED,
             heard_before: sent,
@@ -64,14 +68,14 @@ impl Known {
 
     /// Whether to believe this rather than what was known. Answers overtake each other: one to a request that was under
     /// way when the other arrived may be the older one. Within a window there is ever less, so the one that
-    /// tells less is believed, until one comes that is newer for certain.
+    /// tells less is believed, until one comes that is newer for certain; but not if its window is the one before.
     pub(super) fn is_newer_than(&self, known: &Self, news: News<'_>) -> bool {
-        let is_of_next_window = || {
-            // When a window ends is told no earlier than the request was sent.
-            let under_way = news.now.saturating_duration_since(news.went_at);
-            news.now >= known.resets_at || self.resets_at > known.resets_at + under_way + ROUNDED
-        };
-        news.number > known.heard_before || self.left <= known.left || is_of_next_window()
+        let is_of_next_window =
+            || news.now >= known.resets_at || self.resets_from > known.resets_at + ROUNDED;
+        let is_of_last_window = || known.resets_from > self.resets_at + ROUNDED;
+        news.number > known.heard_before
+            || is_of_next_window()
+            || self.left <= known.left && !is_of_last_window()
     }
 
     /// When the next request may go, if the last one went at `since`.
