@@ -132,7 +132,8 @@ impl Breaker {
         self.with(|settings| settings.open_for = open_for.min(FOREVER))
     }
 
-    /// How many successes close it; no more calls than that are made to see.
+    /// How many successes close it; no more calls than that are made to see at a time, and one that takes longer than
+    /// half a minute makes room for another.
     #[must_use]
     pub fn successes(self, successes: u32) -> Self {
         self.with(|settings| settings.successes = successes.max(1))

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::window::{Counts, Window};
 use super::{Reason, Settings, State};
-use crate::bounds::{CHANGES_UNTOLD_MAX, REFUSALS_MIN};
+use crate::bounds::{CHANGES_UNTOLD_MAX, PROBE_LASTS, REFUSALS_MIN};
 
 #[derive(Debug)]
 pub(super) struct Machine {
@@ -20,6 +20,8 @@ pub(super) struct Machine {
     generation: u64,
     /// Changes of which nobody was told yet.
     turns: VecDeque<Turn>,
+    /// When somebody last came or went.
+    used_at: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -83,7 +85,7 @@ pub(super) struct Turn {
 impl Machine {
     pub(super) fn new(settings: Settings, now: Instant) -> Self {
         let phase = Phase::closed(&settings, now);
-        Self { settings, phase, generation: 0, turns: VecDeque::new() }
+        Self { settings, phase, generation: 0, turns: VecDeque::new(), used_at: None }
     }
 
     pub(super) fn state(&self, now: Instant) -> State {
@@ -93,19 +95,16 @@ impl Machine {
         }
     }
 
-    /// The state of the last change: that an open circuit has rested is told when somebody comes.
+    /// The state of the last change that was told: that an open circuit has rested is told when somebody comes.
     pub(super) fn state_as_told(&self) -> State {
-        self.phase.state()
+        self.turns.front().map_or(self.phase.state(), |turn| turn.from)
     }
 
-    /// Whether it behaves as a new one would.
+    /// Whether a new one would do: what is older than all that it counts and waits for need not be remembered.
     pub(super) fn is_fresh(&self, now: Instant) -> bool {
-        match &self.phase {
-            Phase::Closed(Calls { failures: 0, refusals: None, window }) => {
-                window.clone().counts(now).calls == 0
-            }
-            _ => false,
-        }
+        let Settings { open_for, window, refused_for, .. } = self.settings;
+        let lasts = open_for.max(window).max(refused_for);
+        !matches!(self.phase, Phase::Forced) && self.used_at.is_none_or(|at| at + lasts <= now)
     }
 
     /// If nobody gets a ticket, how long until somebody may.
@@ -119,6 +118,7 @@ impl Machine {
 
     /// A ticket, or how long until there may be one.
     pub(super) fn enter(&mut self, now: Instant) -> Result<Ticket, Option<Duration>> {
+        self.used_at = Some(now);
         if let Phase::Open { until, by_refusals } = self.phase
             && until <= now
         {
@@ -136,6 +136,7 @@ impl Machine {
 
     #[expect(clippy::needless_pass_by_value, reason = "a ticket is used once")]
     pub(super) fn leave(&mut self, ticket: Ticket, outcome: Outcome, now: Instant) {
+        self.used_at = Some(now);
         if ticket.generation != self.generation {
             return;
         }
@@ -182,8 +183,12 @@ impl Machine {
         let from = self.phase.state();
         self.phase = to;
         self.generation += 1;
-        if self.turns.len() < CHANGES_UNTOLD_MAX {
-            self.turns.push_back(Turn { from, to: self.phase.state(), reason });
+        let to = self.phase.state();
+        let is_full = self.turns.len() >= CHANGES_UNTOLD_MAX;
+        match self.turns.back_mut() {
+            // Every state that is told to begin is told to end, so that whoever counts them counts right.
+            Some(last) if is_full => (last.to, last.reason) = (to, reason),
+            _ => self.turns.push_back(Turn { from, to, reason }),
         }
     }
 }
@@ -246,7 +251,7 @@ impl Trial {
     /// Takes a place, if one is free. A call that does not end has lost its own after a while, so that it does not
     /// keep everybody out; what comes of it counts nevertheless.
     fn enter(&mut self, settings: &Settings, now: Instant) -> bool {
-        self.probes.retain(|began| now <= *began + settings.open_for);
+        self.probes.retain(|began| now <= *began + PROBE_LASTS);
         let is_free =
             self.probes.len() as u64 + u64::from(self.successes) < u64::from(settings.successes);
         if is_free {

@@ -13,7 +13,7 @@ pub(super) struct Counts {
     pub(super) slow: u32,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Window {
     part: Duration,
     start: Instant,

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::time::{advance, timeout};
-use tollgate_client::{Breaker, CallError, Change, Circuit, Permit, Reason, State};
+use tollgate_client::{Breaker, CallError, Change, Circuit, Permit, Reason, State, bounds};
 
 use crate::support::SECOND;
 
@@ -209,6 +209,24 @@ async fn every_key_has_a_circuit_of_its_own() {
     assert_eq!(breaker.circuit("a").state(), State::Open);
     assert_eq!(breaker.clone().circuit("a").state(), State::Open);
     assert_eq!(breaker.circuit("b").state(), State::Closed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn circuits_that_nobody_uses_any_more_make_room() {
+    let breaker = Breaker::new();
+    for number in 0..bounds::KEYS_MAX {
+        let circuit = breaker.circuit(&number.to_string());
+        match number % 3 {
+            0 => fail(&circuit, 1),
+            1 => fail(&circuit, 5),
+            _ => enter(&circuit).refused(),
+        }
+    }
+    fail(&breaker.circuit("late"), 5);
+    assert_eq!(breaker.circuit("late").state(), State::Closed, "there is no room");
+    advance(60 * SECOND).await;
+    fail(&breaker.circuit("late"), 5);
+    assert_eq!(breaker.circuit("late").state(), State::Open);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,6 +1,7 @@
 //! What is told of the client's doings.
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
@@ -120,6 +121,28 @@ fn circuits() -> Vec<Circuit> {
     open.enter().expect("it is closed").failed();
     drop((breaker, gone));
     vec![forced, half_open, closed, open]
+}
+
+/// A listener panics when a second change is not told yet, and the circuit goes.
+#[test]
+fn a_circuit_that_is_gone_is_in_no_state() {
+    let book = Book::default();
+    metrics::with_local_recorder(&book, || {
+        let changed: Arc<Mutex<Option<Circuit>>> = Arc::default();
+        let circuit = Arc::clone(&changed);
+        let breaker = Breaker::new().on_change(move |_| {
+            let circuit = circuit.lock().expect("nobody panics with it").take();
+            circuit.expect("it is known before it changes").force_open(false);
+            panic!("on purpose");
+        });
+        let circuit = breaker.circuit("a");
+        *changed.lock().unwrap() = Some(circuit.clone());
+        catch_unwind(AssertUnwindSafe(|| circuit.force_open(true))).unwrap_err();
+    });
+    let book = book.0.lock().unwrap();
+    let states: Vec<_> =
+        book.iter().filter(|(name, _)| name.starts_with("tollgate_client_circuits")).collect();
+    assert!(!states.is_empty() && states.iter().all(|(_, sum)| **sum as i64 == 0), "{states:?}");
 }
 
 #[test]

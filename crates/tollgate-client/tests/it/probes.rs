@@ -1,12 +1,12 @@
 //! Calls that are to see whether something works again.
 
 use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 use std::time::Duration;
 
 use tokio::time::{Instant, advance};
-use tollgate_client::{Breaker, Permit, Reason, State};
+use tollgate_client::{Breaker, Change, Circuit, Permit, Reason, State};
 
 use crate::breaker::{enter, fail, succeed, told};
 use crate::support::{Random, SECOND, now};
@@ -30,6 +30,18 @@ async fn a_call_that_does_not_end_loses_its_place_and_counts_when_it_ends_after_
     probes.into_iter().for_each(Permit::succeeded);
     assert_eq!(circuit.state(), State::Closed);
     assert_eq!(changes().len(), 3, "{:?}", changes());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_hangs_is_not_called_ever_more() {
+    let (circuit, _) = told(Breaker::new().open_for(SECOND));
+    fail(&circuit, 5);
+    let mut under_way = Vec::new();
+    for _ in 0..30 {
+        advance(SECOND).await;
+        under_way.extend((0..5).filter_map(|_| circuit.enter().ok()));
+    }
+    assert_eq!(under_way.len(), 3);
 }
 
 /// Calls that take longer than the circuit was open are slow, not stuck: their success closes it.
@@ -146,18 +158,41 @@ fn changes_are_told_in_their_order() {
         .on_change(move |change| {
             if change.to == State::Open {
                 begins.lock().expect("nobody panics with it").send(()).expect("somebody waits");
-                ended.lock().expect("nobody panics with it").recv().expect("somebody tells");
+                let ended = ended.lock().expect("nobody panics with it");
+                ended.recv_timeout(60 * SECOND).expect("somebody tells");
             }
             written.lock().expect("nobody panics with it").push(change.to);
         })
         .circuit("test");
     thread::scope(|scope| {
         scope.spawn(|| fail(&circuit, 5));
-        begun.recv().unwrap();
+        begun.recv_timeout(60 * SECOND).unwrap();
         circuit.force_open(true);
         ends.send(()).unwrap();
     });
     assert_eq!(*changes.lock().unwrap(), [State::Open, State::ForcedOpen]);
+}
+
+/// A listener takes so long that more changes are made than are kept for it.
+#[test]
+fn what_is_told_ends_with_how_it_is_however_many_changes_there_are() {
+    let changes: Arc<Mutex<Vec<Change>>> = Arc::default();
+    let circuit: Arc<OnceLock<Circuit>> = Arc::default();
+    let (written, changed) = (Arc::clone(&changes), Arc::clone(&circuit));
+    let breaker = Breaker::new().on_change(move |change| {
+        let mut written = written.lock().expect("nobody panics with it");
+        written.push(change.clone());
+        if written.len() == 1 {
+            let circuit = changed.get().expect("it is known before it changes");
+            (0..1_201).for_each(|number| circuit.force_open(number % 2 == 1));
+        }
+    });
+    let circuit = circuit.get_or_init(|| breaker.circuit("test"));
+    circuit.force_open(true);
+    assert_eq!(circuit.state(), State::HalfOpen);
+    let changes = changes.lock().unwrap();
+    assert!(changes.windows(2).all(|pair| pair[0].to == pair[1].from), "{changes:?}");
+    assert_eq!(changes.last().map(|change| change.to), Some(State::HalfOpen));
 }
 
 #[tokio::test(start_paused = true)]
