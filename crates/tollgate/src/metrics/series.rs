@@ -64,7 +64,7 @@ impl Series {
             None => line.add(Outcome::StoreFailed as usize, 1),
             Some((key, true)) => {
                 line.add(Outcome::Allowed as usize, 1);
-                self.day.see(key);
+                self.day.see_allowed(key);
             }
             Some((key, false)) => {
                 let outcome = match mode {

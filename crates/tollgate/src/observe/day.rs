@@ -35,7 +35,8 @@ struct HalvesOfUsers {
 
 #[derive(Debug, Default)]
 struct Seen {
-    all: Users,
+    /// Who was allowed something; whoever was not is among those who were denied.
+    allowed: Users,
     denied: Users,
 }
 
@@ -61,11 +62,11 @@ impl Day {
         self.users.is_some()
     }
 
-    /// Sees a user: whoever has a key of this limit.
+    /// Sees a user, who is whoever has a key of this limit, and is allowed something.
     #[inline]
-    pub(crate) fn see(&self, key: u64) {
+    pub(crate) fn see_allowed(&self, key: u64) {
         if let Some(users) = &self.users {
-            users.present.all.see(key);
+            users.present.allowed.see(key);
         }
     }
 
@@ -73,7 +74,6 @@ impl Day {
     #[inline]
     pub(crate) fn see_denied(&self, key: u64) {
         if let Some(users) = &self.users {
-            users.present.all.see(key);
             users.present.denied.see(key);
         }
     }
@@ -102,7 +102,8 @@ impl Day {
             peak: peak(present).max(peak(before)),
             users: users.as_ref().map(|users| {
                 let HalvesOfUsers { present, before } = &**users;
-                (present.all.count(&before.all), present.denied.count(&before.denied))
+                let all = [&present.denied, &before.denied, &present.allowed, &before.allowed];
+                (Users::count(&all), Users::count(&all[..2]))
             }),
         }
     }
@@ -142,7 +143,7 @@ impl Day {
         before.decisions.store(present.decisions.swap(0, order), order);
         before.peak.store(present.peak.swap(0, order), order);
         if let Some(users) = users {
-            users.before.all.take_from(&users.present.all);
+            users.before.allowed.take_from(&users.present.allowed);
             users.before.denied.take_from(&users.present.denied);
         }
     }
@@ -169,7 +170,7 @@ mod tests {
         day.see_denied(1 << 60);
         assert_eq!(told(11), (11, 64, 900_000, Some((1, 1))));
         day.look(after(13), 1, 100_000);
-        day.see(2 << 60);
+        day.see_allowed(2 << 60);
         assert_eq!(told(23), (23, 65, 900_000, Some((2, 1))));
         assert_eq!(told(24), (12, 1, 100_000, Some((1, 0))));
         assert_eq!(told(90), (0, 0, 0, Some((0, 0))), "both halves are over");
@@ -179,7 +180,7 @@ mod tests {
     fn users_who_came_before_anybody_looked_are_counted() {
         let day = Day::with_users();
         day.see_denied(1 << 60);
-        day.see(2 << 60);
+        day.see_allowed(2 << 60);
         day.look(START, 64, 900_000);
         assert_eq!(day.tell(START).users, Some((2, 1)));
     }
