@@ -316,7 +316,7 @@ impl Pass {
 impl Drop for Pass {
     fn drop(&mut self) {
         let mut known = self.lane.shared.known();
-        known.pace.ended();
+        known.pace.ended(self.number);
         if let (Some(slot), Some(local)) = (self.slot, &mut known.local) {
             local.give_back(slot, clock::now());
         }

@@ -60,9 +60,9 @@ impl Pace {
             return When::Then(closed_until);
         }
         if self.looks_again_at().is_some_and(|moment| moment <= now) {
-            self.care = self.care.map(|care| care.after_patience(self.under_way, now));
+            self.care = self.care.map(|care| care.after_patience(now));
         }
-        if self.care.is_some_and(|care| self.under_way >= care.most) {
+        if self.care.is_some_and(|care| care.under_way >= care.most) {
             return When::Later;
         }
         let since = self.last_sent.unwrap_or(now);
@@ -73,7 +73,7 @@ impl Pace {
 
     /// When one more may be under way though none has ended, if too many are now.
     pub(super) fn looks_again_at(&self) -> Option<Instant> {
-        let care = self.care.filter(|care| self.under_way >= care.most)?;
+        let care = self.care.filter(|care| care.under_way >= care.most)?;
         Some(self.last_sent.map_or(care.heard_at, |sent| sent.max(care.heard_at)) + CARE_PATIENCE)
     }
 
@@ -88,14 +88,21 @@ impl Pace {
         self.under_way += 1;
         self.sent += 1;
         self.last_sent = Some(now);
+        if let Some(care) = &mut self.care {
+            care.under_way += 1;
+        }
         for known in &mut self.known {
             known.left = known.left.saturating_sub(1);
         }
         self.sent
     }
 
-    pub(super) fn ended(&mut self) {
+    /// The request of that number has ended.
+    pub(super) fn ended(&mut self, number: u64) {
         self.under_way -= 1;
+        if let Some(care) = self.care.as_mut().filter(|care| number > care.sent_before) {
+            care.under_way -= 1;
+        }
     }
 
     /// A request was answered while others wait, or nobody does.
@@ -125,7 +132,7 @@ impl Pace {
             // Those who went together and are refused together were one mistake.
             Some(care) if self.closed_until(now) > now => care,
             Some(care) => care.after_refusal(now).with_gap(wait),
-            None => Care::new(is_of_some, now).with_gap(wait),
+            None => Care::new(is_of_some, self.sent, now).with_gap(wait),
         };
         care.is_of_some &= is_of_some;
         self.care = Some(care);
@@ -222,7 +229,7 @@ impl Pace {
             // At the rate that was told it can go on until there is news, or until all is back.
             was_used_up && known.rate().is_some() && now < known.whole_at()
         });
-        self.care = self.care.or(wall.map(|is_of_some| Care::new(is_of_some, now)));
+        self.care = self.care.or(wall.map(|is_of_some| Care::new(is_of_some, self.sent, now)));
     }
 }
 

@@ -236,6 +236,16 @@ async fn a_failure_is_no_sign_that_more_may_go() {
     check_about(&moments(&lane, 3, SECOND).await, &[0.0, 1.0, 1.0]);
 }
 
+/// A hundred hang when one is refused. They neither keep the others back nor tell that more may go.
+#[tokio::test(start_paused = true)]
+async fn what_was_sent_before_a_refusal_tells_nothing_by_hanging() {
+    let lane = lane();
+    let mut hanging = passes(&lane, 101).await;
+    hanging.pop().unwrap().refused(&budget("Retry-After: 1"));
+    check_about(&moments(&lane, 4, 10 * SECOND).await, &[1.0, 3.0, 5.0, 5.0]);
+    drop(hanging);
+}
+
 /// A hundred are refused, and what they ask takes its time: who waits behind the first of them does not wait for its
 /// end, since whoever refuses does so at once.
 #[tokio::test(start_paused = true)]

@@ -15,6 +15,10 @@ pub(super) struct Care {
     /// When the last of those under way was answered, or taken for one that goes well.
     pub(super) heard_at: Instant,
     pub(super) most: u32,
+    /// Of those that were sent since it began. What was sent before tells nothing of how much there is now.
+    pub(super) under_way: u32,
+    /// The last request that was sent before.
+    pub(super) sent_before: u64,
     went_wrong_at: u32,
     went_well: u32,
     gap: Gap,
@@ -32,11 +36,13 @@ struct Gap {
 }
 
 impl Care {
-    pub(super) fn new(is_of_some: bool, now: Instant) -> Self {
+    pub(super) fn new(is_of_some: bool, sent_before: u64, now: Instant) -> Self {
         Self {
             since: now,
             heard_at: now,
             most: 1,
+            under_way: 0,
+            sent_before,
             went_wrong_at: CARE_FAST_MAX,
             went_well: 0,
             gap: Gap::default(),
@@ -58,8 +64,8 @@ impl Care {
     }
 
     /// Those under way have not been refused for so long that they are taken for going well.
-    pub(super) fn after_patience(self, under_way: u32, now: Instant) -> Self {
-        let grown = (0..under_way).fold(self, |care, _| care.grown());
+    pub(super) fn after_patience(self, now: Instant) -> Self {
+        let grown = (0..self.under_way).fold(self, |care, _| care.grown());
         Self { heard_at: now, ..grown }
     }
 
