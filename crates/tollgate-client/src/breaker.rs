@@ -15,10 +15,12 @@ use std::time::Duration;
 
 use self::circuit::Shared;
 pub use self::circuit::{CallError, Circuit, Open, Permit};
+#[cfg(any(feature = "reqwest", feature = "tower"))]
 pub(crate) use self::machine::Outcome;
 use crate::bounds::FOREVER;
 use crate::clock;
 use crate::keyed::Keyed;
+use crate::retry::Share;
 
 /// Circuits by key, usually one a host, all under the same rules.
 ///
@@ -41,6 +43,8 @@ pub struct Breaker {
     settings: Settings,
     listener: Option<Listener>,
     circuits: Arc<Keyed<Shared>>,
+    /// Of all whose circuits there is no room to keep.
+    share_of_others: Arc<Share>,
 }
 
 type Listener = Arc<dyn Fn(&Change) + Send + Sync>;
@@ -117,7 +121,8 @@ impl Breaker {
             calls_min: 20,
             refused_for: Duration::from_secs(60),
         };
-        Self { settings, listener: None, circuits: Arc::new(Keyed::new()) }
+        let share_of_others = Arc::new(Share::new(clock::now()));
+        Self { settings, listener: None, circuits: Arc::new(Keyed::new()), share_of_others }
     }
 
     /// How many failures in a row open a circuit.
@@ -178,7 +183,12 @@ impl Breaker {
     /// The circuit of a key. Circuits of more than [`KEYS_MAX`](crate::bounds::KEYS_MAX) keys that
     /// remember something are not told apart from new ones.
     pub fn circuit(&self, key: &str) -> Circuit {
-        let make = || Shared::new(key, self.listener.clone(), self.settings, clock::now());
+        let make = |is_kept| {
+            let now = clock::now();
+            let others = || Arc::clone(&self.share_of_others);
+            let share = if is_kept { Arc::new(Share::new(now)) } else { others() };
+            Shared::new(key, self.listener.clone(), share, self.settings, now)
+        };
         let is_idle = |shared: &Shared| shared.is_fresh(clock::now());
         Circuit::of(self.circuits.get(key, make, is_idle))
     }

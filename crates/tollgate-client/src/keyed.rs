@@ -18,21 +18,23 @@ impl<T> Keyed<T> {
         Self { by_key: Mutex::default() }
     }
 
+    /// The thing of a key. `make` is told whether others will find what it makes.
     pub(crate) fn get(
         &self,
         key: &str,
-        make: impl FnOnce() -> T,
+        make: impl FnOnce(bool) -> T,
         is_idle: impl Fn(&T) -> bool,
     ) -> Arc<T> {
         let mut by_key = self.by_key.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = by_key.get(key) {
             return Arc::clone(known);
         }
-        let made = Arc::new(make());
         if by_key.len() >= KEYS_MAX {
             by_key.retain(|_, thing| Arc::strong_count(thing) > 1 || !is_idle(thing));
         }
-        if by_key.len() < KEYS_MAX {
+        let is_kept = by_key.len() < KEYS_MAX;
+        let made = Arc::new(make(is_kept));
+        if is_kept {
             by_key.insert(key.into(), Arc::clone(&made));
         }
         made
@@ -97,7 +99,7 @@ mod tests {
     #[test]
     fn a_key_keeps_its_thing_and_idle_ones_make_room() {
         let keyed: Keyed<u32> = Keyed::new();
-        let get = |key: u32, thing| keyed.get(&key.to_string(), || thing, |thing| *thing == 0);
+        let get = |key: u32, thing| keyed.get(&key.to_string(), |_| thing, |thing| *thing == 0);
         let held = get(0, 0);
         for key in 1..KEYS_MAX as u32 {
             get(key, key % 2);
@@ -111,7 +113,7 @@ mod tests {
     #[test]
     fn without_room_a_newcomer_is_on_its_own() {
         let keyed: Keyed<u32> = Keyed::new();
-        let get = |key: u32, thing| *keyed.get(&key.to_string(), || thing, |_| false);
+        let get = |key: u32, thing| *keyed.get(&key.to_string(), |_| thing, |_| false);
         for key in 0..KEYS_MAX as u32 {
             get(key, 1);
         }

@@ -10,11 +10,13 @@ use std::task::{Context, Poll};
 
 use http::header::HOST;
 use http::{HeaderMap, Request, Response, Uri};
+use tokio::time::timeout_at;
 use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::breaker::Open;
 use crate::clock;
+use crate::events;
 use crate::rules::{Call, Ended, NotStarted, Repeatable, Rules};
 use crate::throttle::Throttled;
 
@@ -64,7 +66,8 @@ impl<S, B> Layer<S> for ClientLayer<B> {
 /// A client under [`Rules`].
 ///
 /// It is always ready: the client in it is made ready for each attempt when it is its turn. Whoever waits for its
-/// budget holds no place of a `ConcurrencyLimit` that others could use.
+/// budget holds no place of a `ConcurrencyLimit` that others could use, unless it is the body of an answer that holds it:
+/// while a request waits to be tried again it keeps the answer it has, should there be no other.
 pub struct ClientService<S, B> {
     inner: S,
     layer: ClientLayer<B>,
@@ -110,7 +113,7 @@ async fn send<S, B, R>(
     mut request: Request<B>,
 ) -> Result<Response<R>, SendError<S::Error>>
 where
-    S: Service<Request<B>, Response = Response<R>>,
+    S: Service<Request<B>, Response = Response<R>> + Clone,
     S::Error: 'static,
 {
     let rules = &layer.rules;
@@ -125,26 +128,46 @@ where
         let is_marked = call.extensions.get::<Repeatable>().is_some();
         (is_marked || call.is_idempotent(), rules.begin(&call))
     };
+    // What the attempt before brought, should the next one not be made. Its body may hold a connection, and a place of the
+    // client in here, so it is not kept any longer than the waits for the next attempt's moment and turn.
     let mut last = None;
     loop {
         let pass = match course.turn().await {
             Ok(pass) => pass,
             Err(why) => return or_the_last(last, why.into()),
         };
-        let was_ready = match make_ready(&mut inner).await {
-            Ok(was_ready) => was_ready,
-            Err(error) => return or_the_last(last, SendError::Failed(error)),
-        };
-        let permit = match course.start(&pass, (!was_ready).then(clock::now)) {
+        let (ready, waited_until) =
+            match poll_fn(|context| Poll::Ready(inner.poll_ready(context))).await {
+                Poll::Ready(ready) => (ready, None),
+                Poll::Pending => {
+                    drop(last.take());
+                    let ready = poll_fn(|context| inner.poll_ready(context));
+                    let Ok(ready) = timeout_at(course.deadline(), ready).await else {
+                        events::not_made("throttled");
+                        return Err(SendError::Throttled(Throttled { retry_after: None }));
+                    };
+                    if course.is_held_back() {
+                        // The place that it has now is for others meanwhile.
+                        inner = inner.clone();
+                        continue;
+                    }
+                    (ready, Some(clock::now()))
+                }
+            };
+        let permit = match course.start(&pass, waited_until) {
             Ok(permit) => permit,
             Err(why) => return or_the_last(last, why.into()),
         };
+        if let Err(error) = ready {
+            course.end(pass, permit, failed(rules, &error), false);
+            return or_the_last(last, SendError::Failed(error));
+        }
+        drop(last.take());
         let spare = if is_repeatable { copy(&request, layer.replay) } else { None };
         let answer = inner.call(request).await;
         let ended = match &answer {
             Ok(answer) => Ended::Answered(answer.status(), answer.headers()),
-            Err(error) if rules.is_ours(error) => Ended::Ours,
-            Err(_) => Ended::Lost,
+            Err(error) => failed(rules, error),
         };
         let then = course.end(pass, permit, ended, spare.is_some());
         let (Some(then), Some(next)) = (then, spare) else {
@@ -161,16 +184,9 @@ fn or_the_last<R, E>(last: Option<Result<R, E>>, why: SendError<E>) -> Result<R,
     last.map_or(Err(why), |answer| answer.map_err(SendError::Failed))
 }
 
-/// Waits until a client takes a request; tells whether it did at once.
-async fn make_ready<S: Service<R>, R>(inner: &mut S) -> Result<bool, S::Error> {
-    let mut was_ready = true;
-    poll_fn(|context| {
-        let ready = inner.poll_ready(context);
-        was_ready &= ready.is_ready();
-        ready
-    })
-    .await?;
-    Ok(was_ready)
+/// How an attempt ended that brought an error.
+fn failed<E: 'static>(rules: &Rules, error: &E) -> Ended<'static> {
+    if rules.is_ours(error).unwrap_or(false) { Ended::Ours } else { Ended::Lost }
 }
 
 /// Of a request that does not say whom it asks, the field that does. What stands before an @ is a secret, and whom it asks
@@ -201,7 +217,7 @@ fn copy<B>(request: &Request<B>, replay: fn(&B) -> Option<B>) -> Option<Request<
 /// Why there is no response.
 #[derive(Debug)]
 pub enum SendError<E> {
-    /// It would have waited too long for its budget, and was not sent.
+    /// It would have waited too long for its budget, or for its client, and was not sent.
     Throttled(Throttled),
     /// Whom it asks does not work of late, and it was not sent.
     Open(Open),

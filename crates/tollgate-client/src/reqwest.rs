@@ -40,7 +40,7 @@ impl ClientMiddleware {
             let is_marked = extensions.get::<Repeatable>().is_some();
             (is_marked || call.is_idempotent(), self.rules.begin(&call))
         };
-        // What the attempt before brought, should the next one not be made.
+        // What the attempt before brought, should the next one not be made; its body holds a connection.
         let mut last = None;
         loop {
             let turn = course.turn().await;
@@ -49,11 +49,12 @@ impl ClientMiddleware {
                 Ok(started) => started,
                 Err(why) => return last.unwrap_or(Err(refusal(why))),
             };
+            drop(last.take());
             let spare = if is_repeatable { request.try_clone() } else { None };
             let answer = next.clone().run(request, extensions).await;
             let ended = match &answer {
                 Ok(answer) => Ended::Answered(answer.status(), answer.headers()),
-                Err(error) if is_ours(error) || self.rules.is_ours(error) => Ended::Ours,
+                Err(error) if is_ours(error, &self.rules) => Ended::Ours,
                 Err(_) => Ended::Lost,
             };
             let then = course.end(pass, permit, ended, spare.is_some());
@@ -91,9 +92,11 @@ fn refusal(why: NotStarted) -> Error {
 }
 
 /// Whether a request failed on this side, where it would fail again and whom it asks knows nothing of it.
-fn is_ours(error: &Error) -> bool {
-    match error {
-        Error::Reqwest(error) => error.is_builder() || error.is_redirect(),
+fn is_ours(error: &Error, rules: &Rules) -> bool {
+    let is_known = match error {
+        Error::Reqwest(error) if error.is_builder() || error.is_redirect() => return true,
+        Error::Reqwest(_) => false,
         Error::Middleware(_) => true,
-    }
+    };
+    rules.is_ours(error).unwrap_or(is_known)
 }

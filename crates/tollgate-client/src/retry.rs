@@ -105,6 +105,12 @@ impl Series {
     pub(crate) fn deadline(&self) -> Instant {
         self.deadline
     }
+
+    /// Whether the next attempt is no retry.
+    #[cfg(any(feature = "reqwest", feature = "tower"))]
+    pub(crate) fn is_new(&self) -> bool {
+        self.retries == 0
+    }
 }
 
 impl Retry {
@@ -162,7 +168,9 @@ impl Retry {
         A: FnMut() -> F,
         F: Future<Output = Attempt<T>>,
     {
-        let mut series = self.begin(&self.share, clock::now());
+        let now = clock::now();
+        let mut series = self.begin(now);
+        self.earn(&self.share, now);
         loop {
             let (last, cause) = match attempt().await {
                 Attempt::Done(value) => return value,
@@ -175,9 +183,13 @@ impl Retry {
         }
     }
 
-    pub(crate) fn begin(&self, share: &Share, now: Instant) -> Series {
-        share.earn(self.percent, now);
+    pub(crate) fn begin(&self, now: Instant) -> Series {
         Series { deadline: now + self.deadline, retries: 0 }
+    }
+
+    /// The first attempt of a series is made.
+    pub(crate) fn earn(&self, share: &Share, now: Instant) {
+        share.earn(self.percent, now);
     }
 
     /// When to try again, if at all: only at a moment at which that can be.

@@ -40,7 +40,7 @@ pub struct Rules {
 }
 
 type KeyOf = Arc<dyn Fn(&Call<'_>) -> String + Send + Sync>;
-type IsOurs = Arc<dyn Fn(&dyn Any) -> bool + Send + Sync>;
+type IsOurs = Arc<dyn Fn(&dyn Any) -> Option<bool> + Send + Sync>;
 
 /// What is known of a request before it is made.
 #[derive(Clone, Copy, Debug)]
@@ -88,26 +88,26 @@ impl Rules {
         Self { breaker, ..self }
     }
 
-    /// Which requests share a budget, and a share of retries: those for which this is the same. All of one host, unless
-    /// said; say host and API key where a process has several, or host and path where each has a budget of its own.
+    /// Which requests share a budget: those for which this is the same. All of one host, unless said; say host and API
+    /// key where a process has several, or host and path where each has a budget of its own.
     #[must_use]
     pub fn throttle_by(self, key: impl Fn(&Call<'_>) -> String + Send + Sync + 'static) -> Self {
         Self { throttle_by: Some(Arc::new(key)), ..self }
     }
 
-    /// Which requests fail together: those for which this is the same. All of one host, unless said.
-    /// It is told when a circuit changes, so it must not be a secret.
+    /// Which requests fail together, and have a share of retries together: those for which this is the same. All of one
+    /// host, unless said. It is told when a circuit changes, so it must not be a secret.
     #[must_use]
     pub fn break_by(self, key: impl Fn(&Call<'_>) -> String + Send + Sync + 'static) -> Self {
         Self { break_by: Some(Arc::new(key)), ..self }
     }
 
     /// Which errors of a client are of this side: such a request is not tried again, and whom it asks is not
-    /// blamed for it. Unless said, every error of a tower service is a connection that failed; of reqwest, those of
-    /// building a request, of redirects and of other middleware are ours already.
+    /// blamed for it. Unless said, every error of a tower service is a failure of whom it asks, also that it cannot be made
+    /// ready; of reqwest, those of other middleware are ours. Those of building a request and of redirects always are.
     #[must_use]
     pub fn ours<E: 'static>(self, is_ours: impl Fn(&E) -> bool + Send + Sync + 'static) -> Self {
-        let is_ours = move |error: &dyn Any| error.downcast_ref().is_some_and(&is_ours);
+        let is_ours = move |error: &dyn Any| error.downcast_ref().map(&is_ours);
         Self { ours: Some(Arc::new(is_ours)), ..self }
     }
 
@@ -121,12 +121,13 @@ impl Rules {
             Some(key) => self.breaker.circuit(&key(call)),
             None => self.breaker.circuit(call.host),
         };
-        let series = self.retry.begin(lane.share(), now);
+        let series = self.retry.begin(now);
         Course { began: Some(now), retry: &self.retry, lane, circuit, series }
     }
 
-    pub(crate) fn is_ours<E: 'static>(&self, error: &E) -> bool {
-        self.ours.as_ref().is_some_and(|is_ours| is_ours(error))
+    /// Whether an error is of this side, if that was said.
+    pub(crate) fn is_ours<E: 'static>(&self, error: &E) -> Option<bool> {
+        self.ours.as_ref().and_then(|is_ours| is_ours(error))
     }
 }
 
@@ -189,7 +190,24 @@ impl Course<'_> {
 
     /// It goes now: at the moment of its turn, unless it had to wait for its client.
     pub(crate) fn start(&self, pass: &Pass, now: Option<Instant>) -> Result<Permit, NotStarted> {
-        self.circuit.enter_at(now.unwrap_or(pass.went_at())).map_err(NotStarted::Open)
+        let now = now.unwrap_or(pass.went_at());
+        let permit = self.circuit.enter_at(now).map_err(NotStarted::Open)?;
+        if self.series.is_new() {
+            self.retry.earn(self.circuit.share(), now);
+        }
+        Ok(permit)
+    }
+
+    /// When its last attempt may begin.
+    #[cfg(feature = "tower")]
+    pub(crate) fn deadline(&self) -> Instant {
+        self.series.deadline()
+    }
+
+    /// Whether others were refused since it had its turn, so that it has to wait for another.
+    #[cfg(feature = "tower")]
+    pub(crate) fn is_held_back(&self) -> bool {
+        self.lane.is_closed_at(clock::now())
     }
 
     /// Learns from the answer, if there is one; tells when to try again, if that helps. Whoever drops the pass and the
@@ -206,9 +224,9 @@ impl Course<'_> {
         if !may_repeat {
             return None;
         }
-        let Self { retry, lane, circuit, series, .. } = self;
+        let Self { retry, circuit, series, .. } = self;
         let can_be = |then| circuit.check_at(then).is_ok();
-        retry.next(series, lane.share(), cause, now, can_be)
+        retry.next(series, circuit.share(), cause, now, can_be)
     }
 }
 
@@ -220,7 +238,10 @@ fn hear(pass: Pass, permit: Permit, ended: Ended<'_>, now: Instant) -> Option<Ca
             permit.end(Outcome::Failure, now);
             return Some(Cause::Failed(None));
         }
-        Ended::Ours => return None,
+        Ended::Ours => {
+            permit.end(Outcome::NotMade, now);
+            return None;
+        }
     };
     let budget = Budget::read_by(fields, &clock::date);
     let cause = if is_refusal(status, &budget) {

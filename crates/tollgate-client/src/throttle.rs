@@ -25,7 +25,6 @@ use crate::clock;
 use crate::events;
 use crate::keyed::Keyed;
 use crate::local::{Local, When};
-use crate::retry::Share;
 
 /// Lanes by key, all under the same rules.
 ///
@@ -85,12 +84,11 @@ impl Throttle {
     /// The lane of a key. Lanes of more than [`KEYS_MAX`](crate::bounds::KEYS_MAX) keys that know
     /// something are not told apart from new ones.
     pub fn lane(&self, key: &str) -> Lane {
-        let make = || Shared {
+        let make = |_| Shared {
             wait_max: self.wait_max,
             turn: tokio::sync::Mutex::new(()),
             news: Notify::new(),
             waiting: AtomicUsize::new(0),
-            share: Share::new(clock::now()),
             known: Mutex::new(Known {
                 pace: Pace::default(),
                 local: self.limit.map(|limit| Local::new(limit, clock::now(), clock::date())),
@@ -128,8 +126,6 @@ struct Shared {
     /// Something may be possible that was not. Only the first listens.
     news: Notify,
     waiting: AtomicUsize,
-    /// Of the requests that come down it, how many may be retries.
-    share: Share,
     known: Mutex<Known>,
 }
 
@@ -153,9 +149,9 @@ impl Lane {
         self.shared.news.notify_one();
     }
 
-    #[cfg(any(feature = "reqwest", feature = "tower"))]
-    pub(crate) fn share(&self) -> &Share {
-        &self.shared.share
+    #[cfg(feature = "tower")]
+    pub(crate) fn is_closed_at(&self, now: Instant) -> bool {
+        self.shared.known().pace.closed_until(now) > now
     }
 
     /// The same from `began` on, and not after `latest`.
@@ -234,7 +230,7 @@ impl Shared {
     }
 
     fn is_fresh(&self, now: Instant) -> bool {
-        self.known().is_fresh(now) && self.share.is_fresh(now)
+        self.known().is_fresh(now)
     }
 }
 

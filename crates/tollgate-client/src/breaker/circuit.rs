@@ -10,6 +10,7 @@ use super::machine::{Machine, Outcome, Ticket, Turn};
 use super::{Change, Listener, Settings, State};
 use crate::clock;
 use crate::events;
+use crate::retry::Share;
 
 /// The circuit of one key. Clones are the same circuit.
 #[derive(Clone, Debug)]
@@ -20,6 +21,8 @@ pub struct Circuit {
 pub(super) struct Shared {
     key: Arc<str>,
     listener: Option<Listener>,
+    /// Of the requests that are made under it, how many may be retries.
+    share: Arc<Share>,
     machine: Mutex<Machine>,
     /// Held by whoever tells of changes.
     telling: Mutex<()>,
@@ -74,6 +77,11 @@ impl Circuit {
             .map_or(Ok(()), |retry_after| Err(Open { key: self.shared.key.clone(), retry_after }))
     }
 
+    #[cfg(any(feature = "reqwest", feature = "tower"))]
+    pub(crate) fn share(&self) -> &Share {
+        &self.shared.share
+    }
+
     /// How it is.
     pub fn state(&self) -> State {
         self.shared.machine().state(clock::now())
@@ -91,15 +99,16 @@ impl Shared {
     pub(super) fn new(
         key: &str,
         listener: Option<Listener>,
+        share: Arc<Share>,
         settings: Settings,
         now: Instant,
     ) -> Self {
         let machine = Mutex::new(Machine::new(settings, now));
-        Self { key: key.into(), listener, machine, telling: Mutex::default() }
+        Self { key: key.into(), listener, share, machine, telling: Mutex::default() }
     }
 
     pub(super) fn is_fresh(&self, now: Instant) -> bool {
-        self.machine().is_fresh(now)
+        self.machine().is_fresh(now) && self.share.is_fresh(now)
     }
 
     fn machine(&self) -> MutexGuard<'_, Machine> {
@@ -177,6 +186,11 @@ impl Permit {
     /// success; one that refusals have opened opens again.
     pub fn refused(self) {
         self.end(Outcome::Refusal, clock::now());
+    }
+
+    /// The call was not made after all: its place is given back, and it tells nothing, however long that took.
+    pub fn not_made(self) {
+        self.end(Outcome::NotMade, clock::now());
     }
 
     pub(crate) fn end(mut self, outcome: Outcome, now: Instant) {

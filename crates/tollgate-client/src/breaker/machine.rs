@@ -72,6 +72,8 @@ pub(crate) enum Outcome {
     Refusal,
     /// Nobody waited for its end.
     Dropped,
+    /// It did not reach the other side, however long that took.
+    NotMade,
 }
 
 /// From one state to the next.
@@ -141,9 +143,9 @@ impl Machine {
             return;
         }
         let settings = &self.settings;
-        let is_slow = settings
-            .slow
-            .is_some_and(|(longest, _)| now.saturating_duration_since(ticket.began) > longest);
+        let took = now.saturating_duration_since(ticket.began);
+        let is_slow =
+            outcome != Outcome::NotMade && settings.slow.is_some_and(|(longest, _)| took > longest);
         let reason = match &mut self.phase {
             Phase::Closed(calls) => calls.leave(settings, outcome, is_slow, now),
             Phase::HalfOpen(trial) => trial.leave(settings, ticket.began, outcome, is_slow),
@@ -218,7 +220,7 @@ impl Calls {
         is_slow: bool,
         now: Instant,
     ) -> Option<Reason> {
-        if outcome == Outcome::Dropped {
+        if matches!(outcome, Outcome::Dropped | Outcome::NotMade) {
             // Whoever went away tells nothing, unless it had waited for long.
             if !is_slow {
                 return None;
@@ -280,7 +282,7 @@ impl Trial {
             _ if is_slow && is_reached(self.slow, settings.successes, percent) => {
                 Some(Reason::SlowCalls)
             }
-            Outcome::Dropped => None,
+            Outcome::Dropped | Outcome::NotMade => None,
             // Whoever refuses works.
             Outcome::Refusal | Outcome::Success => {
                 self.successes += 1;

@@ -1,13 +1,11 @@
 //! How many requests may be retries.
 
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use tokio::time::Instant;
 
 use crate::bounds::{RETRIES_SAVED_BY_REQUESTS_MAX, RETRIES_SAVED_BY_TIME_MAX};
-
-/// Thousandths of a retry that a second earns.
-const A_SECOND: u64 = 1_000;
 
 /// Retries that may still be made to one service, earned by requests to it and, so that who sends little may
 /// retry as well, by time.
@@ -59,11 +57,10 @@ impl Share {
 
     fn with_saved<T>(&self, now: Instant, change: impl FnOnce(&mut Saved) -> T) -> T {
         let mut saved = self.saved.lock().unwrap_or_else(PoisonError::into_inner);
-        let earned = now.saturating_duration_since(saved.at).as_millis() as u64 * A_SECOND / 1_000;
-        if earned > 0 {
-            saved.by_time = (saved.by_time + earned).min(RETRIES_SAVED_BY_TIME_MAX * 1_000);
-            saved.at = now;
-        }
+        // A millisecond earns a thousandth; what is left of one counts the next time.
+        let earned = now.saturating_duration_since(saved.at).as_millis() as u64;
+        saved.by_time = (saved.by_time + earned).min(RETRIES_SAVED_BY_TIME_MAX * 1_000);
+        saved.at += Duration::from_millis(earned);
         change(&mut saved)
     }
 }

@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use http::{Method, Request};
-use tollgate_client::{Backoff, Breaker, ClientLayer, Retry, Rules, SendError, State, Throttle};
+use tollgate_client::{
+    Backoff, Breaker, ClientLayer, Retry, Rules, SendError, State, Throttle, bounds,
+};
 use tower_layer::Layer;
-use tower_service::Service;
 
 use crate::layer::{client, request, send, status};
-use crate::support::server::{Lost, Server, answer};
+use crate::support::server::{Lost, Server, answer, call};
 use crate::support::{SECOND, now};
 
 fn to(uri: &str) -> Request<String> {
@@ -73,11 +74,7 @@ async fn every_host_pays_for_its_own_retries() {
         "bad.example.com" => answer(503, ""),
         _ => answer(200, ""),
     });
-    let backoff = Backoff::new(Duration::ZERO, Duration::ZERO);
-    let rules = Rules::new()
-        .retry(Retry::new().backoff(backoff))
-        .breaker(Breaker::new().failures(u32::MAX).failure_rate(101));
-    let mut client = ClientLayer::new(rules).layer(server.clone());
+    let mut client = ClientLayer::new(tried_at_once()).layer(server.clone());
     for _ in 0..1_000 {
         assert_eq!(status(&send(&mut client, to("http://good.example.com/")).await), 200);
     }
@@ -87,6 +84,87 @@ async fn every_host_pays_for_its_own_retries() {
     // A fifth of its hundred, and the ten that time has saved.
     let sent = server.arrivals().iter().filter(|it| it.host == "bad.example.com").count();
     assert!((120..=135).contains(&sent), "{sent} were sent for 100");
+}
+
+/// Rules under which everything is tried again at once, as long as there is a share for it.
+fn tried_at_once() -> Rules {
+    let backoff = Backoff::new(Duration::ZERO, Duration::ZERO);
+    Rules::new()
+        .retry(Retry::new().backoff(backoff))
+        .breaker(Breaker::new().failures(u32::MAX).failure_rate(101))
+}
+
+/// Budgets are told apart finely, and what fails is the host: its retries are counted together.
+#[tokio::test(start_paused = true)]
+async fn lanes_of_one_host_pay_for_its_retries_together() {
+    let server = Server::new(Duration::ZERO, |_, _| answer(503, ""));
+    let rules = tried_at_once().throttle_by(|call| format!("{}{}", call.host, call.path));
+    let mut client = ClientLayer::new(rules).layer(server.clone());
+    for number in 0..100 {
+        let uri = format!("http://api.example.com/{number}");
+        assert_eq!(status(&send(&mut client, to(&uri)).await), 503);
+    }
+    let sent = server.arrivals().len();
+    assert!((120..=135).contains(&sent), "{sent} were sent for 100");
+}
+
+/// Five hundred would have waited too long, and are not sent: nobody may try again in their place.
+#[tokio::test(start_paused = true)]
+async fn requests_that_are_not_made_pay_for_no_retries() {
+    let throttle = Throttle::new();
+    let used_up = answer(200, "X-RateLimit-Remaining: 0\nX-RateLimit-Reset: 1000");
+    let server =
+        Server::new(
+            Duration::ZERO,
+            move |number, _| {
+                if number == 0 { used_up.clone() } else { answer(503, "") }
+            },
+        );
+    let rules = tried_at_once().throttle(throttle.clone());
+    let mut client = ClientLayer::new(rules).layer(server.clone());
+    send(&mut client, request(Method::GET)).await.unwrap();
+    for _ in 0..500 {
+        let answered = send(&mut client, request(Method::GET)).await;
+        assert!(matches!(answered, Err(SendError::Throttled(_))), "{answered:?}");
+    }
+    throttle.lane("api.example.com").reopen();
+    for _ in 0..10 {
+        assert_eq!(status(&send(&mut client, request(Method::GET)).await), 503);
+    }
+    // Those ten, a fifth of them, and the ten that time has saved.
+    let sent = server.arrivals().len() - 1;
+    assert!((20..=25).contains(&sent), "{sent} were sent for 10");
+}
+
+/// There are more hosts than can be told apart: those for whom there is no room have one share.
+#[tokio::test(start_paused = true)]
+async fn hosts_without_room_have_one_share_of_retries() {
+    let room = bounds::KEYS_MAX;
+    let server = Server::new(Duration::ZERO, move |number, _| {
+        answer(if number < room { 500 } else { 503 }, "")
+    });
+    let mut client = ClientLayer::new(tried_at_once()).layer(server.clone());
+    for number in 0..room + 100 {
+        let uri = format!("http://{number}.example.com/");
+        let answered = status(&send(&mut client, to(&uri)).await);
+        assert_eq!(answered, if number < room { 500 } else { 503 });
+    }
+    let sent = server.arrivals().len() - room;
+    assert!((120..=135).contains(&sent), "{sent} were sent for 100");
+}
+
+/// A middleware that looks for a token for ten seconds and finds none tells nothing of how fast a host is.
+#[tokio::test(start_paused = true)]
+async fn what_failed_slowly_on_this_side_is_blamed_on_nobody() {
+    let breaker = Breaker::new().slow_calls(SECOND, 50).window(600 * SECOND, 5);
+    let rules = Rules::new().breaker(breaker.clone()).ours(|_: &Lost| true);
+    let server = Server::new(10 * SECOND, |_, _| None);
+    let mut client = ClientLayer::new(rules).layer(server);
+    for _ in 0..10 {
+        let answered = send(&mut client, request(Method::GET)).await;
+        assert!(matches!(answered, Err(SendError::Failed(Lost))), "{answered:?}");
+    }
+    assert_eq!(breaker.circuit("api.example.com").state(), State::Closed);
 }
 
 /// What failed before it was sent is not tried again, and says nothing about whom it asks.
@@ -149,10 +227,10 @@ async fn an_endpoint_that_is_used_up_does_not_close_its_host() {
             _ => answer(200, ""),
         });
         let mut client = ClientLayer::new(rules).layer(server.clone());
-        assert_eq!(status(&client.call(to("http://api.x.com/a")).await), 200);
-        let again = client.call(to("http://api.x.com/a")).await;
+        assert_eq!(status(&call(&mut client, to("http://api.x.com/a")).await), 200);
+        let again = call(&mut client, to("http://api.x.com/a")).await;
         assert_eq!(matches!(again, Err(SendError::Throttled(_))), is_held, "{again:?}");
-        client.call(to("http://api.x.com/b")).await.unwrap();
-        client.call(to("http://api.x.com/c")).await.unwrap();
+        call(&mut client, to("http://api.x.com/b")).await.unwrap();
+        call(&mut client, to("http://api.x.com/c")).await.unwrap();
     }
 }

@@ -9,9 +9,8 @@ use tollgate_client::{
 };
 use tollgate_core::{Limit, Micros};
 use tower_layer::Layer;
-use tower_service::Service;
 
-use crate::support::server::{Answer, Lost, Server, answer};
+use crate::support::server::{Answer, Lost, Server, answer, call};
 use crate::support::{SECOND, now};
 
 pub(crate) type Client = ClientService<Server, String>;
@@ -34,7 +33,7 @@ pub(crate) fn request(method: Method) -> Request<String> {
 pub(crate) type Answered = Result<Response<()>, SendError<Lost>>;
 
 pub(crate) async fn send(client: &mut Client, request: Request<String>) -> Answered {
-    client.call(request).await
+    call(client, request).await
 }
 
 pub(crate) fn status(answered: &Answered) -> u16 {
@@ -93,7 +92,7 @@ async fn a_server_that_says_whether_to_try_again_is_believed() {
 async fn a_body_that_cannot_be_had_again_is_sent_once() {
     let server = Server::new(Duration::ZERO, |_, _| answer(429, "Retry-After: 1"));
     let mut client = ClientLayer::with_replay(Rules::new(), |_| None).layer(server.clone());
-    assert_eq!(status(&client.call(request(Method::PUT)).await), 429);
+    assert_eq!(status(&call(&mut client, request(Method::PUT)).await), 429);
     assert_eq!(server.arrivals().len(), 1);
 }
 

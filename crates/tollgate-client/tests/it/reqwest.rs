@@ -164,6 +164,18 @@ async fn what_another_middleware_does_not_send_is_not_blamed_on_the_host() {
     assert_eq!(breaker.circuit("api.example.com:8080").state(), State::Closed);
 }
 
+/// To tell whose errors those of other middleware are is for whoever knows it.
+#[tokio::test(start_paused = true)]
+async fn what_another_middleware_could_not_send_is_of_the_host_if_that_is_said() {
+    let breaker = Breaker::new().failures(1);
+    let rules = Rules::new().breaker(breaker.clone());
+    let rules = rules.ours(|_: &reqwest_middleware::Error| false);
+    let client =
+        ClientBuilder::new(Client::new()).with(ClientMiddleware::new(rules)).with(NoToken).build();
+    client.get(URL).send().await.unwrap_err();
+    assert_eq!(breaker.circuit("api.example.com:8080").state(), State::Open);
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_answer_is_not_lost_because_the_next_attempt_is_not_made() {
     let (client, network) = client(&[(503, ""); 9]);

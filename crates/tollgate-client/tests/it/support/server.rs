@@ -1,6 +1,7 @@
 //! A server without a socket: a tower service that answers as it is told to.
 
 use std::fmt;
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll};
@@ -11,6 +12,15 @@ use tokio::time::Instant;
 use tower_service::Service;
 
 use super::{fields, now};
+
+/// Sends a request as a service wants it: when it is ready.
+pub(crate) async fn call<S: Service<R>, R>(
+    client: &mut S,
+    request: R,
+) -> Result<S::Response, S::Error> {
+    poll_fn(|context| client.poll_ready(context)).await?;
+    client.call(request).await
+}
 
 /// What a request asks, and when.
 #[derive(Clone, Debug, PartialEq, Eq)]
