@@ -105,6 +105,10 @@ pub(crate) const SERVER_BATCH_MAX: usize = 1_000;
 #[cfg(feature = "server")]
 pub(crate) const SERVER_BATCH_BYTES_MAX: usize = 512 << 10;
 
+/// Characters of the reason that all checks of a batch are told which was not answered.
+#[cfg(feature = "server")]
+pub(crate) const SERVER_REASON_CHARS_MAX: usize = 1_000;
+
 /// Bytes of an answer. The server's own bound is half of it.
 #[cfg(feature = "server")]
 pub(crate) const SERVER_ANSWER_BYTES_MAX: usize = 16 << 20;

@@ -4,6 +4,7 @@
 //! that are made while another is under way travel together, over connections that are kept. What may
 //! have been charged is never sent again.
 
+mod asked;
 mod connection;
 mod fallback;
 mod grpc;
@@ -20,6 +21,7 @@ use http::{HeaderValue, StatusCode};
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio::time::timeout_at;
 
+use self::asked::Asked;
 pub use self::fallback::Fallback;
 use self::fallback::Local;
 pub use self::grpc::{Descriptors, DescriptorsError, GrpcClient, Reserved};
@@ -27,7 +29,6 @@ pub use self::wire::{Check, CheckError, LimitAnswer, Source, Verdict};
 use self::worker::{Job, Reply, Waiting, Worker};
 use crate::backoff::Backoff;
 use crate::bounds::{FOREVER, SERVER_CONNECTIONS, SERVER_QUEUE_MAX};
-use crate::breaker::{Breaker, Circuit, Permit};
 use crate::clock;
 use crate::retry::{Attempt, Retry};
 
@@ -49,7 +50,7 @@ use crate::retry::{Attempt, Retry};
 pub struct Client {
     jobs: mpsc::Sender<Job>,
     deadline: Duration,
-    circuit: Circuit,
+    asked: Asked,
     retry: Retry,
     local: Arc<Local>,
 }
@@ -68,7 +69,7 @@ impl Client {
     pub fn connect(url: &str) -> Result<Connect, UrlError> {
         let address = url.strip_prefix("http://").and_then(address);
         Ok(Connect {
-            host: address.ok_or_else(|| UrlError { url: url.to_owned() })?,
+            host: address.ok_or_else(|| UrlError { url: without_secret(url) })?,
             token: None,
             deadline: Duration::from_millis(100),
             fallback: Fallback::Allow,
@@ -150,7 +151,7 @@ impl Client {
         read: impl FnOnce(Reply) -> Result<T, ServerError>,
     ) -> Result<T, ServerError> {
         let away = |why: String| ServerError::Away { why };
-        let permit = self.circuit.enter().map_err(|open| away(open.to_string()))?;
+        let question = self.asked.begin()?;
         let deadline = clock::now() + self.deadline;
         let (reply, answer) = oneshot::channel();
         if self.jobs.try_send(job(reply)).is_err() {
@@ -161,17 +162,8 @@ impl Client {
             Ok(Ok(answer)) => answer.map_err(away).and_then(read),
             Ok(Err(_)) | Err(_) => Err(ServerError::late(self.deadline)),
         };
-        ended(permit, &answer);
+        self.asked.end(question, &answer);
         answer
-    }
-}
-
-/// Tells the circuit how a question ended.
-fn ended<T>(permit: Permit, answer: &Result<T, ServerError>) {
-    match answer {
-        // Whoever says that a question is wrong is there.
-        Ok(_) | Err(ServerError::Refused { .. }) => permit.succeeded(),
-        Err(ServerError::Away { .. } | ServerError::Unwilling { .. }) => permit.failed(),
     }
 }
 
@@ -203,6 +195,13 @@ fn address(text: &str) -> Option<String> {
         _ => NonZeroU16::new(authority.port_u16()?)?.get(),
     };
     (!host.is_empty()).then(|| format!("{host}:{port}"))
+}
+
+/// A URL without what stands before an @, which may be a secret.
+fn without_secret(url: &str) -> String {
+    let Some((before, host)) = url.rsplit_once('@') else { return url.to_owned() };
+    let scheme = before.find("://").map_or("", |end| &before[..end + 3]);
+    format!("{scheme}***@{host}")
 }
 
 impl Connect {
@@ -242,7 +241,7 @@ impl Connect {
         Client {
             jobs: sender,
             deadline: self.deadline,
-            circuit: self.circuit(),
+            asked: Asked::new(&self.host),
             retry: Retry::new().backoff(backoff).deadline(10 * second),
             local: Arc::new(Local::new(self.fallback)),
         }
@@ -251,11 +250,6 @@ impl Connect {
     /// Makes a client that asks over gRPC instead: `http://HOST:PORT` is then the server's gRPC door.
     pub fn start_grpc(self) -> GrpcClient {
         GrpcClient::start(self)
-    }
-
-    /// A server that is away is asked again every second; who asks meanwhile need not wait.
-    fn circuit(&self) -> Circuit {
-        Breaker::new().successes(1).open_for(Duration::from_secs(1)).circuit(&self.host)
     }
 }
 
@@ -294,7 +288,7 @@ pub enum ServerError {
         why: String,
     },
     /// It answers others, but not us: the token is wrong, or it is no tollgate server. Unlike what passes by itself
-    /// this is told as a warning.
+    /// this is told as a warning when it was a check.
     Unwilling {
         /// Its status: of HTTP, or of gRPC if that was asked over.
         status: u16,

@@ -15,9 +15,8 @@ use tokio::sync::Semaphore;
 use self::connection::Connection;
 pub use self::wire::{Descriptors, DescriptorsError};
 use super::fallback::Local;
-use super::{Connect, ServerError, Source, Verdict, ended};
+use super::{Asked, Connect, ServerError, Source, Verdict};
 use crate::bounds::SERVER_QUEUE_MAX;
-use crate::breaker::Circuit;
 use crate::clock;
 
 /// Asks a tollgate server, or whoever speaks Envoy's protocol, over gRPC. Clones share its connection.
@@ -39,7 +38,7 @@ use crate::clock;
 pub struct GrpcClient {
     connection: Arc<Connection>,
     deadline: Duration,
-    circuit: Circuit,
+    asked: Asked,
     places: Arc<Semaphore>,
     local: Arc<Local>,
 }
@@ -50,7 +49,7 @@ impl GrpcClient {
         Self {
             connection: Arc::new(Connection::new(&connect.host, connect.token.clone())),
             deadline: connect.deadline,
-            circuit: connect.circuit(),
+            asked: Asked::new(&connect.host),
             places: Arc::new(Semaphore::new(SERVER_QUEUE_MAX)),
             local: Arc::new(Local::new(connect.fallback)),
         }
@@ -102,7 +101,7 @@ impl GrpcClient {
         message: Vec<u8>,
     ) -> Result<Verdict, ServerError> {
         let away = |why: String| ServerError::Away { why };
-        let permit = self.circuit.enter().map_err(|open| away(open.to_string()))?;
+        let question = self.asked.begin()?;
         let Ok(_place) = self.places.try_acquire() else {
             return Err(away("too many checks wait for it".to_owned()));
         };
@@ -111,7 +110,7 @@ impl GrpcClient {
             let verdict = descriptors.verdict(&answer);
             verdict.ok_or_else(|| away("it answered what is no verdict".to_owned()))
         });
-        ended(permit, &verdict);
+        self.asked.end(question, &verdict);
         verdict
     }
 }

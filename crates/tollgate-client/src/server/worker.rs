@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderValue, StatusCode};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::sync::mpsc::Receiver;
 use tokio::sync::{Mutex, oneshot};
 use tokio::time::timeout;
 
 use super::connection::Connection;
 use super::wire;
-use crate::bounds::{SERVER_BATCH_BYTES_MAX, SERVER_BATCH_MAX};
+use crate::bounds::{SERVER_BATCH_BYTES_MAX, SERVER_BATCH_MAX, SERVER_REASON_CHARS_MAX};
 
 #[derive(Debug)]
 pub(super) struct Reply {
@@ -62,25 +62,32 @@ impl Worker {
     pub(super) async fn run(mut self, jobs: Arc<Mutex<Receiver<Job>>>) {
         loop {
             let Some(batch) = take(&mut *jobs.lock().await).await else { return };
-            let mut checks = Vec::new();
+            // Checks come first: each of the others is a call of its own. Whoever is there is not kept waiting for those
+            // who are not.
+            let (mut checks, mut calls, mut left) = (Vec::new(), Vec::new(), Vec::new());
             for job in batch {
                 match job {
                     Job::Check { body, reply } => checks.push((body, reply)),
-                    Job::Call { reply, .. } if reply.is_closed() => {}
-                    Job::Call { path, body, reply } => {
-                        let answer = self.ask(path, body).await;
-                        self.give_back(deliver(reply, answer)).await;
-                    }
-                    Job::GiveBack(call) => self.give_back(vec![call]).await,
+                    Job::Call { path, body, reply } => calls.push((path, body, reply)),
+                    Job::GiveBack(call) => left.push(call),
                 }
             }
-            self.check(checks).await;
+            self.check(checks, &mut left).await;
+            for (path, body, reply) in calls {
+                if !reply.is_closed() {
+                    let answer = self.ask(path, body).await;
+                    left.extend(deliver(reply, answer));
+                }
+            }
+            for GiveBack { path, body } in left {
+                let _gone_or_back = self.ask(path, body).await;
+            }
         }
     }
 
     /// Checks in one call; in two halves, if that is too much or if one of them is none. Nobody asks for those who
-    /// have gone.
-    async fn check(&mut self, checks: Vec<(String, Waiting)>) {
+    /// have gone; what answers hold that come too late for them is `left` to be given back.
+    async fn check(&mut self, checks: Vec<(String, Waiting)>, left: &mut Vec<GiveBack>) {
         let mut parts = vec![checks];
         while let Some(mut part) = parts.pop() {
             part.retain(|(_, reply)| !reply.is_closed());
@@ -94,32 +101,26 @@ impl Worker {
                     let answers =
                         answers.into_iter().map(|body| Reply { status: StatusCode::OK, body });
                     let pairs = part.into_iter().zip(answers);
-                    let left = pairs.flat_map(|((_, reply), answer)| deliver(reply, Ok(answer)));
-                    // Whoever is there is not kept waiting for those who are not.
-                    let left = left.collect();
-                    self.give_back(left).await;
+                    left.extend(pairs.flat_map(|((_, reply), answer)| deliver(reply, Ok(answer))));
                 }
                 // Nothing of it was decided.
                 Ok(reply) if reply.is_wrong_question() && part.len() > 1 => {
                     let second = part.split_off(part.len() / 2);
                     parts.extend([second, part]);
                 }
-                Ok(Reply { status, mut body }) => {
-                    // What it says may be long, and says the same to all.
+                Ok(Reply { status, body }) => {
+                    // What it says may be long, and there may be many to say it to.
+                    let why = body["detail"].as_str().unwrap_or_default();
+                    let why: String = why.chars().take(SERVER_REASON_CHARS_MAX).collect();
                     for (_, reply) in part {
-                        let _gone = reply.send(Ok(Reply { status, body: body.take() }));
+                        let body = json!({ "detail": why });
+                        let _gone = reply.send(Ok(Reply { status, body }));
                     }
                 }
                 Err(why) => {
                     part.into_iter().for_each(|(_, reply)| drop(reply.send(Err(why.clone()))));
                 }
             }
-        }
-    }
-
-    async fn give_back(&mut self, calls: Vec<GiveBack>) {
-        for GiveBack { path, body } in calls {
-            let _gone_or_back = self.ask(path, body).await;
         }
     }
 

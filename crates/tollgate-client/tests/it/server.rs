@@ -239,6 +239,9 @@ fn an_address_is_http_host_and_port() {
         let told = Client::connect(bad).unwrap_err().to_string();
         assert!(told.ends_with("is not http://HOST:PORT, such as http://127.0.0.1:8080"), "{told}");
     }
+    let error = Client::connect("http://user:s@cret@host:8080").unwrap_err();
+    assert!(error.to_string().starts_with("\"http://***@host:8080\" is not"), "{error}");
+    assert!(!format!("{error:?}").contains("cret"), "{error:?}");
 }
 
 #[test]

@@ -104,8 +104,61 @@ async fn those_who_may_not_ask_are_told_so_by_one_answer() {
     for check in asked(&client, 200).await {
         let why = check.await.why_fallback.unwrap();
         assert!(why.starts_with("the server answered 401"), "{why}");
+        assert!(why.ends_with("show a token"), "all are told the reason: {why}");
     }
     assert_eq!(scripted.calls().len(), 1);
+}
+
+/// Five that travel in one call are one failure, and not five in a row.
+#[tokio::test]
+async fn a_call_that_fails_is_one_failure_however_many_travel_in_it() {
+    let scripted = Scripted::start(|_| (500, json!({}))).await;
+    let client = scripted.client().start();
+    for calls in 1..=5 {
+        for check in asked(&client, 20).await {
+            assert_eq!(check.await.source, Source::Fallback);
+        }
+        assert_eq!(scripted.calls().len(), calls);
+    }
+    let why = client.check(&user()).await.why_fallback.unwrap();
+    assert!(why.contains("does not work of late"), "{why}");
+}
+
+/// Waits until so many calls have arrived.
+async fn arrived(scripted: &Scripted, count: usize) {
+    let arrive = async {
+        while scripted.calls().len() < count {
+            yield_now().await;
+        }
+    };
+    timeout(LONG, arrive).await.expect("they arrive");
+}
+
+/// Both connections are busy, and then what has waited is asked: the check first, since the others are a call each.
+#[tokio::test]
+async fn checks_do_not_wait_for_calls() {
+    let scripted = Scripted::start(|call| match call.as_array() {
+        Some(checks) => (200, vec![allowed(); checks.len()].into()),
+        None => (200, json!({})),
+    })
+    .await;
+    let client = scripted.client().start();
+    scripted.hold(true);
+    let _first = asked(&client, 1).await;
+    arrived(&scripted, 1).await;
+    let _second = asked(&client, 1).await;
+    arrived(&scripted, 2).await;
+    let mut release = Box::pin(client.release("a"));
+    let begun = std::future::poll_fn(|context| Poll::Ready(release.as_mut().poll(context))).await;
+    assert!(begun.is_pending(), "nobody has answered yet");
+    let check = asked(&client, 1).await;
+    scripted.hold(false);
+    assert_eq!(release.await, Ok(true));
+    for check in check {
+        assert_eq!(check.await.source, Source::Server);
+    }
+    let is_check: Vec<bool> = scripted.calls().iter().map(serde_json::Value::is_array).collect();
+    assert_eq!(is_check, [true, true, true, false]);
 }
 
 #[tokio::test]
@@ -118,12 +171,7 @@ async fn nobody_asks_in_halves_for_those_who_have_gone() {
     let client = scripted.client().start();
     scripted.hold(true);
     let checks = asked(&client, 64).await;
-    let arrives = async {
-        while scripted.calls().is_empty() {
-            yield_now().await;
-        }
-    };
-    timeout(LONG, arrives).await.unwrap();
+    arrived(&scripted, 1).await;
     drop(checks);
     scripted.hold(false);
     for _ in 0..20 {
