@@ -109,13 +109,13 @@ pub(crate) fn throttled(waited: Duration, has_passed: bool) {
     spend!("tollgate_client_throttled_seconds", waited);
 }
 
+/// The server did not decide; it is news if that was not said aloud of late.
 #[cfg(feature = "server")]
-pub(crate) fn server_away(why: &str) {
-    tracing::debug!(why, "the server did not decide, the fallback does");
+pub(crate) fn server_away(why: &str, is_news: bool) {
+    if is_news {
+        tracing::warn!(why, "the server did not decide, the fallback does");
+    } else {
+        tracing::debug!(why, "the server did not decide, the fallback does");
+    }
     count!("tollgate_client_fallbacks_total");
-}
-
-#[cfg(feature = "server")]
-pub(crate) fn server_unwilling(why: &str) {
-    tracing::warn!(why, "the server does not let us ask, and decides nothing");
 }

@@ -39,7 +39,7 @@ pub enum Fallback {
 #[derive(Debug)]
 pub(super) struct Local {
     decides: Decides,
-    /// When it was last said aloud that the server does not let us ask.
+    /// When it was last said aloud that the server does not decide.
     told_at: Mutex<Option<Instant>>,
 }
 
@@ -71,10 +71,7 @@ impl Local {
         now: Instant,
     ) -> Verdict {
         let why = error.to_string();
-        if matches!(error, ServerError::Unwilling { .. }) && self.is_to_be_told(now) {
-            events::server_unwilling(&why);
-        }
-        events::server_away(&why);
+        events::server_away(&why, self.is_to_be_told(now));
         match &self.decides {
             Decides::Always(is_allowed) => Verdict::of_fallback(*is_allowed, why),
             Decides::Limit { counted, per } => {

@@ -221,6 +221,6 @@ fn a_wrong_token_is_a_warning_once_a_minute() {
     assert!(whys[0].starts_with("the server answered 401: "), "{whys:?}");
     assert!(whys[1].starts_with("the server answered 16: "), "{whys:?}");
     let lines = lines.0.lock().unwrap();
-    let warnings = lines.iter().filter(|line| line.starts_with("WARN the server does not let us"));
+    let warnings = lines.iter().filter(|line| line.starts_with("WARN the server did not decide"));
     assert_eq!(warnings.count(), 2, "{lines:?}");
 }
