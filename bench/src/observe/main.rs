@@ -24,9 +24,9 @@ const INTRODUCTION: &str = "\
 Everything that tollgate tells of itself (metrics, who is denied and who sends most, users by the day, early returns, tenants,
 history) is counted where decisions are made. Here the same code is built a second time with `--cfg uncounted`, which leaves all of that
 out, and the two take turns: in this process by the time a thread is on a core, of which the best turn counts; and as servers by
-their CPU time, user and system, of which medians count, of what is added that of pairs of turns. In process there are 1,000 users, each known before: with many more it is the memory of the
-machine that is measured. The servers are those of the section on the server, asked over 50 connections by HTTP and with 64
-calls under way by gRPC. Run it again with
+their CPU time, user and system, of which medians count, of what is added that of pairs of turns. In process there are 1,000
+users, each known before: with many more it is the memory of the machine that is measured. The servers are those of the section
+on the server, asked over 50 connections by HTTP and with 64 calls under way by gRPC. Run it again with
 
 ```sh
 cargo xtask bench observe
