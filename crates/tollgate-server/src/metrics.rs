@@ -80,7 +80,7 @@ fn decisions(sheet: &mut Sheet<'_>, metrics: &Metrics) {
         early.sample(&[("limit", limit)], count);
     }
     let help =
-        "Share of the limit in use after a request that it allowed; about 1 in 64 is looked at.";
+        "Share of the limit in use after a request that it allowed; of many, few are looked at.";
     let mut headroom = sheet.family("tollgate_headroom_ratio", Histogram, help);
     for LimitCount { limit, tier, used, .. } in &metrics.limits {
         headroom.histogram(&[("limit", limit), ("tier", tier)], used);
@@ -90,7 +90,7 @@ fn decisions(sheet: &mut Sheet<'_>, metrics: &Metrics) {
     for TenantCount { limit, tenant, used } in &metrics.tenants {
         headroom.histogram(&[("limit", limit), ("tenant", tenant)], used);
     }
-    let help = "How long a decision takes, with the store's answer; about 1 in 64 is timed.";
+    let help = "How long a decision takes, with the store's answer; of many, few are timed.";
     sheet
         .family("tollgate_check_duration_seconds", Histogram, help)
         .histogram(&[], &metrics.check_duration);

@@ -75,7 +75,7 @@ pub const METRICS_SERIES_MAX: usize = 4_096;
 /// others are counted together.
 pub const METRICS_TENANTS_MAX: usize = 1_000;
 
-/// Shards of each counter. A shard is one line of the cache; threads beyond so many share them.
+/// Shards of each counter. A shard is two lines of the cache; threads beyond so many share them.
 pub(crate) const METRICS_SHARDS_MAX: usize = 32;
 
 /// Bytes of the keys that one answer shows. Those of ten thousand limits with short values are fewer; of a

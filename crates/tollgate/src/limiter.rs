@@ -139,10 +139,8 @@ impl Limiter {
                     false => policy.override_charges(charges, &self.store),
                 };
                 let ruling = match self.store.memory() {
-                    _ if !bans.are_none() => {
-                        deny(&policy, charges, &bans, counting.turn, &mut taken)
-                    }
-                    Some(store) => settle(store, &policy, charges, counting.turn, &mut taken),
+                    _ if !bans.are_none() => deny(&policy, charges, &bans, &mut taken),
+                    Some(store) => settle(store, &policy, charges, &mut taken),
                     None => {
                         elsewhere = Elsewhere::ask(self, &policy, charges, counting.turn);
                         Ruling::Allowed
@@ -154,7 +152,6 @@ impl Limiter {
                     }
                 }
                 if elsewhere.is_none()
-                    && counting.is_of_interest(ruling)
                     && let Some(looked) =
                         counting.looked(self.store.clock(), ruling, decided_at(&taken))
                 {
@@ -366,14 +363,13 @@ fn settle(
     store: &MemoryStore,
     policy: &InForce,
     charges: &Charges<'_, '_>,
-    turn: Turn,
     entries: &mut SmallVec<[Entry; 4]>,
 ) -> Ruling {
     let ask = |charge| asked(policy, charge);
     // Most requests are under one limit, and lists of more are costly to hand around.
     if let [charge] = &charges[..] {
         let taken = store.take_one(&ask(charge));
-        count(policy, charge, turn, &taken);
+        count(policy, charge, &taken);
         entries.push(entry(charge, taken));
         return ruled(Ruling::Allowed, charge.rule, &taken);
     }
@@ -381,7 +377,7 @@ fn settle(
     let (mut ruling, mut charged) = (Ruling::Allowed, charges.iter());
     store.take_all(&asked, |taken| {
         let charge = charged.next().expect("there is an answer for each");
-        count(policy, charge, turn, &taken);
+        count(policy, charge, &taken);
         entries.push(entry(charge, taken));
         ruling = ruled(ruling, charge.rule, &taken);
     });
@@ -395,20 +391,19 @@ fn deny(
     policy: &InForce,
     charges: &mut Charges<'_, '_>,
     bans: &Bans,
-    turn: Turn,
     entries: &mut SmallVec<[Entry; 4]>,
 ) -> Ruling {
     *charges = bans.iter().map(|(place, _)| charges[*place].clone()).collect();
     for (charge, (_, taken)) in charges.iter().zip(bans.iter()) {
-        count(policy, charge, turn, taken);
+        count(policy, charge, taken);
         entries.push(entry(charge, *taken));
     }
     Ruling::Denied
 }
 
 #[inline(always)]
-fn count(policy: &InForce, charge: &tollgate_policy::Charge<'_, '_>, turn: Turn, taken: &Taken) {
-    policy.series.of(charge.rule_index, charge.tier).count(turn, charge.rule.mode(), taken);
+fn count(policy: &InForce, charge: &tollgate_policy::Charge<'_, '_>, taken: &Taken) {
+    policy.series.of(charge.rule_index, charge.tier).count(charge.rule.mode(), taken);
 }
 
 /// When a request was decided, if an answer says so.
@@ -497,7 +492,7 @@ impl Elsewhere {
             let (mut ruling, mut taken) = (Ruling::Allowed, SmallVec::new());
             for (&Charged { rule, limit, tier, .. }, said) in charged.iter().zip(answers.taken()) {
                 let charged = &policy.policy.rules()[rule as usize];
-                policy.series.of(rule as usize, tier).count(counting.turn, charged.mode(), said);
+                policy.series.of(rule as usize, tier).count(charged.mode(), said);
                 ruling = ruled(ruling, charged, said);
                 taken.push(Entry { rule, limit, taken: *said });
             }
@@ -513,9 +508,7 @@ impl Elsewhere {
             if ruling == Ruling::Uncounted {
                 observer.record.tell(&clock, ruling, &said, write);
             }
-            if counting.is_of_interest(ruling)
-                && let Some(looked) = counting.looked(&clock, ruling, None)
-            {
+            if let Some(looked) = counting.looked(&clock, ruling, None) {
                 observer.look(looked, said, write);
                 for (charged, taken) in charged.iter().zip(answers.taken()) {
                     charged.tenant.iter().for_each(|used| look(used, looked, taken));

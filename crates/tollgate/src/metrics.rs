@@ -4,30 +4,31 @@
 //! it. What is counted by is the policy's: names of limits and tiers, never anything that a caller sends.
 //! So how much there is to tell is known when a policy is put in force, whatever comes.
 //!
-//! Nobody waits to count: a thread adds to a shard that is its own, or nearly so. What takes a clock or a
+//! Nobody waits to count: a thread adds to [counters](lines) of its own, or nearly so. What takes a clock or a
 //! division is done for few requests only when many come, down to one in [`SAMPLED_ONE_IN`], which then
 //! counts for all of them.
 
 mod histogram;
+mod lines;
 mod series;
 mod tenants;
 mod turn;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
 
 use tollgate_core::{Key, Timestamp};
 use tollgate_policy::{Layer, Mode};
 use tollgate_store::{Clock, Started, Store, Taken};
 
-use crate::bounds::METRICS_SHARDS_MAX;
 use crate::limiter::{InForce, Limiter};
 use crate::observe::{Looked, Observer, Said};
 use crate::verdict::Ruling;
 
 pub use histogram::Histogram;
 pub(crate) use histogram::Live;
+use lines::Lines;
+#[cfg(test)]
+pub(crate) use lines::Shard;
 pub(crate) use series::{Series, Table};
 pub use tenants::TenantCount;
 pub(crate) use turn::Turn;
@@ -106,41 +107,20 @@ pub const CALLERS_LIMITS: &str = "#callers";
 /// more, so none is taken for it.
 pub const OTHER_TIERS: &str = "#other";
 
-/// Of how many requests one is looked at closely, on average, when many come.
-pub const SAMPLED_ONE_IN: u32 = 64;
+/// Of how many requests one is looked at closely, on average, when as many come as a core can decide.
+pub const SAMPLED_ONE_IN: u32 = 256;
 
 /// Built with `--cfg uncounted` a limiter counts nothing: `cargo xtask bench observe` has both beside each
 /// other.
 const COUNTS: bool = cfg!(not(uncounted));
 
-/// Counters of one thread, or few: one line of the processor's cache, so that no other thread's are in it.
-#[derive(Debug, Default)]
-#[repr(align(64))]
-pub(crate) struct Line([AtomicU64; 8]);
-
-const _: () = assert!(Ruling::ALL.len() <= 8);
-
-impl Line {
-    #[inline]
-    fn add(&self, place: usize, count: u64) {
-        self.0[place].fetch_add(count, Ordering::Relaxed);
-    }
-}
-
-/// One line for each shard.
-fn lines(shards: usize) -> Arc<[Line]> {
-    (0..shards).map(|_| Line::default()).collect()
-}
-
-fn sum(lines: &[Line], place: usize) -> u64 {
-    lines.iter().map(|line| line.0[place].load(Ordering::Relaxed)).sum()
-}
+const _: () = assert!(Ruling::ALL.len() <= lines::LINE);
 
 /// What is counted whatever policy is in force.
 #[derive(Debug)]
 pub(crate) struct Counted {
     /// By layer.
-    requests: [Arc<[Line]>; Layer::ALL.len()],
+    requests: [Lines; Layer::ALL.len()],
     check_duration: Live,
     /// What limits are counted in that callers bring along.
     callers: Series,
@@ -150,33 +130,25 @@ pub(crate) struct Counted {
 
 impl Counted {
     pub(crate) fn new() -> Self {
-        let shards = shards();
         Self {
-            requests: std::array::from_fn(|_| lines(shards)),
+            requests: std::array::from_fn(|_| Lines::new()),
             check_duration: Live::of_durations(),
-            callers: Series::new(shards, false),
-            others: Series::new(shards, false),
+            callers: Series::new(false),
+            others: Series::new(false),
         }
-    }
-
-    /// Counters for one more limit, and of its users if they are counted.
-    pub(crate) fn series(&self, has_users: bool) -> Series {
-        Series::new(self.requests[0].len(), has_users)
     }
 
     #[inline]
-    fn request(&self, turn: Turn, layer: Layer, ruling: Ruling) {
-        if !COUNTS {
-            return;
+    fn request(&self, layer: Layer, ruling: Ruling) {
+        if COUNTS {
+            self.requests[layer as usize].add(ruling as usize, 1);
         }
-        let lines = &self.requests[layer as usize];
-        lines[turn.shard(lines.len())].add(ruling as usize, 1);
     }
 
     fn requests(&self) -> Vec<RequestCount> {
         let of = |layer: Layer| {
             let lines = &self.requests[layer as usize];
-            let count = |ruling| RequestCount { layer, ruling, count: sum(lines, ruling as usize) };
+            let count = |ruling| RequestCount { layer, ruling, count: lines.sum(ruling as usize) };
             Ruling::ALL.map(count)
         };
         Layer::ALL.into_iter().flat_map(of).collect()
@@ -199,32 +171,32 @@ impl Counting {
         Self { turn, started, layer }
     }
 
-    /// Whether it is, or may be, looked at closely.
-    #[inline]
-    pub(crate) fn is_of_interest(self, ruling: Ruling) -> bool {
-        COUNTS && (self.turn.weight() > 0 || ruling == Ruling::Denied)
-    }
-
-    /// How closely it is looked at, if it is. Whoever knows when it was decided says so. Apart, since
-    /// most requests never come here.
-    #[inline(never)]
+    /// How closely it is looked at, if it is. Whoever knows when it was decided says so.
+    #[inline(always)]
     pub(crate) fn looked(
         self,
         clock: &Clock,
         ruling: Ruling,
         decided_at: Option<Timestamp>,
     ) -> Option<Looked> {
-        let started_at = || self.started.map(|started| clock.at(started));
-        let now = decided_at.or_else(started_at).unwrap_or_else(|| clock.now());
+        let requests = self.turn.weight().into();
         let is_denied = ruling == Ruling::Denied;
-        let denials = if is_denied { Turn::weight_of_denial(now) } else { 0 };
-        let (requests, denials) = (self.turn.weight().into(), denials.into());
-        (requests + denials > 0).then_some(Looked { turn: self.turn, now, requests, denials })
+        if !COUNTS || (requests == 0 && !is_denied) {
+            return None;
+        }
+        let now = decided_at.unwrap_or_else(|| self.came_at(clock));
+        let denials = if is_denied { Turn::weight_of_denial(now).into() } else { 0 };
+        (requests + denials > 0).then_some(Looked { now, requests, denials })
+    }
+
+    #[cold]
+    fn came_at(self, clock: &Clock) -> Timestamp {
+        self.started.map_or_else(|| clock.now(), |started| clock.at(started))
     }
 
     #[inline]
     pub(crate) fn end(self, counted: &Counted, clock: &Clock, ruling: Ruling) {
-        counted.request(self.turn, self.layer, ruling);
+        counted.request(self.layer, ruling);
         if let Some(started) = self.started {
             counted.check_duration.add(clock.nanos_since(started), self.turn.weight().into());
         }
@@ -248,23 +220,15 @@ impl Tally {
         let mut counting = Counting::start(clock, Layer::Request);
         counting.started = counting.started.and(Some(self.began));
         let series = &self.counted.callers;
-        series.count(counting.turn, Mode::Enforce, taken);
+        series.count(Mode::Enforce, taken);
         let ruling = if taken.is_allowed() { Ruling::Allowed } else { Ruling::Denied };
         counting.end(&self.counted, clock, ruling);
-        if counting.is_of_interest(ruling)
-            && let Some(looked) = counting.looked(clock, ruling, taken.counted_at())
-        {
+        if let Some(looked) = counting.looked(clock, ruling, taken.counted_at()) {
             let said = Said { place: 0, series, mode: Mode::Enforce, taken };
             let write = |_, text: &mut String| self.policy.write_shown_key(&self.store, key, text);
             self.observer.look(looked, std::iter::once(said), write);
         }
     }
-}
-
-/// As many as threads can run at once, rounded up to a power of two.
-fn shards() -> usize {
-    let threads = thread::available_parallelism().map_or(1, usize::from);
-    threads.next_power_of_two().min(METRICS_SHARDS_MAX)
 }
 
 impl Limiter {

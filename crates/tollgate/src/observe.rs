@@ -25,7 +25,7 @@ use tollgate_store::Taken;
 use crate::bounds::STORM_KEYS_MAX;
 use crate::denial::Record;
 use crate::limiter::Limiter;
-use crate::metrics::{Series, Turn};
+use crate::metrics::Series;
 use crate::verdict::Ruling;
 use slices::{Slice, Slices};
 use summary::{Counter, Summary, cut};
@@ -124,7 +124,6 @@ struct Kept {
 /// How closely a request is looked at.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Looked {
-    pub(crate) turn: Turn,
     pub(crate) now: Timestamp,
     /// How many requests it stands for; none if only its denial is looked at.
     pub(crate) requests: u64,
@@ -194,7 +193,7 @@ impl Observer {
             }
             let is_early = is_denied && came == Came::Early;
             if is_early {
-                series.count_early(looked.turn, looked.denials);
+                series.count_early(looked.denials);
             }
             let denials = if is_denied { denials } else { 0 };
             let its_early = if is_early { denials } else { 0 };

@@ -118,7 +118,7 @@ impl Engine {
             if number >= METRICS_SERIES_MAX {
                 return counted.others.clone();
             }
-            known(&name).cloned().unwrap_or_else(|| counted.series(false))
+            known(&name).cloned().unwrap_or_else(|| Series::new(false))
         });
         let series = series.collect();
         Ok(Arc::new(InForce { descriptors, enrolled, settings, headers, series }))

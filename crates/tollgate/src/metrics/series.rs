@@ -12,16 +12,17 @@ use tollgate_core::{Decision, Timestamp};
 use tollgate_policy::{Charge, Mode, Policy, Rule};
 use tollgate_store::Taken;
 
+use super::lines::{LINE, Lines};
 use super::tenants::{TenantCount, Tenants};
-use super::{COUNTS, Counted, LimitCount, Line, Live, OTHER_TIERS, Turn, lines, sum};
+use super::{COUNTS, Counted, LimitCount, Live, OTHER_TIERS};
 use crate::bounds::{METRICS_SERIES_MAX, USERS_SERIES_MAX};
 use crate::observe::Day;
 
 /// The counters of one limit and tier.
 #[derive(Clone, Debug)]
 pub(crate) struct Series {
-    /// By shard; in each, by outcome.
-    lines: Arc<[Line]>,
+    /// By outcome.
+    lines: Lines,
     used: Arc<Live>,
     day: Arc<Day>,
 }
@@ -38,6 +39,8 @@ enum Outcome {
 /// Where early returns are counted, behind the outcomes.
 const EARLY: usize = Outcome::StoreFailed as usize + 1;
 
+const _: () = assert!(EARLY < LINE);
+
 /// The counters of all limits of a policy.
 #[derive(Debug)]
 pub(crate) struct Table {
@@ -48,22 +51,22 @@ pub(crate) struct Table {
 }
 
 impl Series {
-    pub(super) fn new(shards: usize, has_users: bool) -> Self {
+    /// Fresh ones; with its users, if they are counted.
+    pub(crate) fn new(has_users: bool) -> Self {
         let day = if has_users { Day::with_users() } else { Day::default() };
-        Self { lines: lines(shards), used: Arc::new(Live::of_shares()), day: Arc::new(day) }
+        Self { lines: Lines::new(), used: Arc::new(Live::of_shares()), day: Arc::new(day) }
     }
 
     /// Counts what a limit said.
     #[inline(always)]
-    pub(crate) fn count(&self, turn: Turn, mode: Mode, taken: &Taken) {
+    pub(crate) fn count(&self, mode: Mode, taken: &Taken) {
         if !COUNTS {
             return;
         }
-        let line = self.line(turn);
         match taken.counted() {
-            None => line.add(Outcome::StoreFailed as usize, 1),
+            None => self.lines.add(Outcome::StoreFailed as usize, 1),
             Some((key, true)) => {
-                line.add(Outcome::Allowed as usize, 1);
+                self.lines.add(Outcome::Allowed as usize, 1);
                 self.day.see_allowed(key);
             }
             Some((key, false)) => {
@@ -71,15 +74,15 @@ impl Series {
                     Mode::Enforce => Outcome::Denied,
                     Mode::Shadow => Outcome::ShadowDenied,
                 };
-                line.add(outcome as usize, 1);
+                self.lines.add(outcome as usize, 1);
                 self.day.see_denied(key);
             }
         }
     }
 
     /// Counts denials of those who did not wait.
-    pub(crate) fn count_early(&self, turn: Turn, count: u64) {
-        self.line(turn).add(EARLY, count);
+    pub(crate) fn count_early(&self, count: u64) {
+        self.lines.add(EARLY, count);
     }
 
     /// Looks closely at a decision that stands for so many, and leaves a share of the limit in use.
@@ -90,14 +93,8 @@ impl Series {
         }
     }
 
-    #[inline]
-    fn line(&self, turn: Turn) -> &Line {
-        &self.lines[turn.shard(self.lines.len())]
-    }
-
     pub(crate) fn tell(&self, limit: Arc<str>, tier: String) -> LimitCount {
-        let count = |outcome: Outcome| sum(&self.lines, outcome as usize);
-        let early = sum(&self.lines, EARLY);
+        let count = |outcome: Outcome| self.lines.sum(outcome as usize);
         LimitCount {
             limit,
             tier,
@@ -105,7 +102,7 @@ impl Series {
             denied: count(Outcome::Denied),
             shadow_denied: count(Outcome::ShadowDenied),
             store_failed: count(Outcome::StoreFailed),
-            early,
+            early: self.lines.sum(EARLY),
             used: self.used.tell(),
         }
     }
@@ -132,7 +129,7 @@ impl Table {
             // Without `per` everybody is one user, and of a limit that is split each shard would be.
             let has_users =
                 place < USERS_SERIES_MAX && !rule.per().is_empty() && rule.shards().is_none();
-            let fresh = || counted.series(has_users);
+            let fresh = || Series::new(has_users);
             match known.get(&(Arc::clone(rule.name()), tier)) {
                 Some(before) if before.day.has_users() == has_users => (*before).clone(),
                 Some(before) => Series { day: fresh().day, ..(*before).clone() },

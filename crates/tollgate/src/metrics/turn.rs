@@ -1,4 +1,4 @@
-//! Whose turn it is: which shard a thread counts in, and which of its requests are looked at closely.
+//! Whose turn it is: which of a thread's requests are looked at closely.
 //!
 //! Each is while they come slowly, and one in at most [`SAMPLED_ONE_IN`] when they come fast. One that is
 //! looked at counts for as many as come on average until one is, so whatever is added up over them is
@@ -12,26 +12,17 @@ use tollgate_store::{Clock, Started};
 
 use super::SAMPLED_ONE_IN;
 
-/// What a thread knows when it begins a request.
+/// How many requests the one is looked at for that a thread has begun; zero if it is not.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Turn {
-    thread: u32,
-    /// How many requests this one is looked at for; zero if it is not.
-    weight: u32,
-}
+pub(crate) struct Turn(u32);
 
+/// How fast a thread's requests come.
 #[derive(Clone, Copy)]
-struct Thread {
-    /// Its number; none has zero.
-    number: u32,
-    /// Requests until the next that is looked at closely.
-    left: u32,
-    /// Of how many one is.
+struct Pace {
+    /// Of how many one is looked at.
     period: u32,
-    random: u32,
     /// When the last one came.
     last: Timestamp,
-    denials: Denials,
 }
 
 /// The denials of a thread.
@@ -39,7 +30,7 @@ struct Thread {
 struct Denials {
     /// Since when they are counted.
     since: Timestamp,
-    /// How many there were since.
+    /// How many there were since; no more than are looked at one by one.
     count: u32,
     /// Denials until the next that is looked at, when there were many.
     left: u32,
@@ -54,110 +45,119 @@ const SELDOM: Micros = Micros::new(2_000);
 const DENIALS_LOOKED_AT: u32 = 100;
 const DENIALS_PERIOD: Micros = Micros::from_millis(100);
 
+/// And of those beyond at one in so many, on average.
+const DENIALS_ONE_IN: u32 = 64;
+
 thread_local! {
-    static THREAD: Cell<Thread> = const { Cell::new(Thread::NEW) };
+    /// Requests until the next that is looked at closely.
+    static LEFT: Cell<u32> = const { Cell::new(1) };
+    static PACE: Cell<Pace> = const { Cell::new(Pace::NEW) };
+    static DENIALS: Cell<Denials> = const { Cell::new(Denials::NEW) };
+    /// Zero before the first is drawn.
+    static RANDOM: Cell<u32> = const { Cell::new(0) };
 }
 
 impl Turn {
     /// The next request of this thread, and when it began if it is looked at.
     #[inline]
     pub(crate) fn next(clock: &Clock) -> (Self, Option<Started>) {
-        THREAD.with(|cell| {
-            let mut thread = cell.get();
-            thread.left -= 1;
-            let (mut weight, mut started) = (0, None);
-            if thread.left == 0 {
-                let now = clock.start();
-                weight = thread.look(clock.at(now));
-                started = Some(now);
-            }
-            cell.set(thread);
-            (Self { thread: thread.number, weight }, started)
-        })
+        let left = LEFT.get() - 1;
+        LEFT.set(left);
+        if left > 0 {
+            return (Self(0), None);
+        }
+        let started = clock.start();
+        (Self(Pace::look(clock.at(started))), Some(started))
     }
 
     /// How many requests this one is looked at for; zero if it is not.
     #[inline]
     pub(crate) fn weight(self) -> u32 {
-        self.weight
+        self.0
     }
 
     /// How many denials one is looked at for that comes now; zero if it is not.
-    pub(crate) fn weight_of_denial(now: Timestamp) -> u32 {
-        THREAD.with(|cell| {
-            let mut thread = cell.get();
-            let weight = thread.deny(now);
-            cell.set(thread);
-            weight
-        })
-    }
-
-    /// Which of so many shards it counts in; they are a power of two.
     #[inline]
-    pub(crate) fn shard(self, shards: usize) -> usize {
-        self.thread as usize & (shards - 1)
+    pub(crate) fn weight_of_denial(now: Timestamp) -> u32 {
+        let denials = DENIALS.get();
+        // When many come, most of them end here.
+        if denials.are_many() && denials.left > 1 && denials.is_same_period(now) {
+            DENIALS.set(Denials { left: denials.left - 1, ..denials });
+            return 0;
+        }
+        Denials::look(now)
     }
 }
 
-impl Thread {
-    const NEW: Self = Self {
-        number: 0,
-        left: 1,
-        period: 1,
-        random: 0,
-        last: Timestamp::EPOCH,
-        denials: Denials { since: Timestamp::EPOCH, count: 0, left: 1 },
-    };
+impl Pace {
+    const NEW: Self = Self { period: 1, last: Timestamp::EPOCH };
 
     /// Says what the request counts for, and when the next is looked at.
     #[cold]
-    fn look(&mut self, now: Timestamp) -> u32 {
-        let weight = self.period;
-        let passed = now.since(self.last);
-        if passed > SELDOM {
-            self.period = (self.period / 2).max(1);
-        } else if passed < OFTEN && now >= self.last {
-            // A clock that stepped back tells nothing.
-            self.period = (2 * self.period).min(SAMPLED_ONE_IN);
-        }
-        self.last = now;
-        self.left = self.gap(self.period);
+    fn look(now: Timestamp) -> u32 {
+        let Self { period: weight, last } = PACE.get();
+        let passed = now.since(last);
+        // A clock that stepped back tells nothing.
+        let period = match passed {
+            passed if passed > SELDOM => (weight / 2).max(1),
+            passed if passed < OFTEN && now >= last => (2 * weight).min(SAMPLED_ONE_IN),
+            _ => weight,
+        };
+        PACE.set(Self { period, last: now });
+        LEFT.set(gap(period));
         weight
     }
+}
 
-    /// The same of a denial.
-    fn deny(&mut self, now: Timestamp) -> u32 {
-        let Denials { since, count, left } = &mut self.denials;
-        // Also if the clock stepped back.
-        if now < *since || now.since(*since) >= DENIALS_PERIOD {
-            (*since, *count) = (now, 0);
-        }
-        *count += 1;
-        if *count <= DENIALS_LOOKED_AT {
-            return 1;
-        }
-        *left -= 1;
-        if *left > 0 {
-            return 0;
-        }
-        self.denials.left = self.gap(SAMPLED_ONE_IN);
-        SAMPLED_ONE_IN
+impl Denials {
+    const NEW: Self = Self { since: Timestamp::EPOCH, count: 0, left: 1 };
+
+    #[inline]
+    fn are_many(self) -> bool {
+        self.count == DENIALS_LOOKED_AT
     }
 
-    /// After how many the next comes, if that is `average` on average. It is an uneven number: a caller
-    /// that sends a hundred in turn would otherwise be looked at in the same place every time.
-    fn gap(&mut self, average: u32) -> u32 {
-        static THREADS: AtomicU32 = AtomicU32::new(1);
-        // A thread may settle what others began before it begins anything.
-        if self.number == 0 {
-            self.number = THREADS.fetch_add(1, Ordering::Relaxed).max(1);
-            self.random = self.number.wrapping_mul(0x9E37_79B9) | 1;
-        }
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 17;
-        self.random ^= self.random << 5;
-        1 + self.random % (2 * average - 1)
+    /// Not if the clock stepped back.
+    #[inline]
+    fn is_same_period(self, now: Timestamp) -> bool {
+        now >= self.since && now.since(self.since) < DENIALS_PERIOD
     }
+
+    /// The same as [`Pace::look`] of a denial.
+    #[inline(never)]
+    fn look(now: Timestamp) -> u32 {
+        let mut denials = DENIALS.get();
+        if !denials.is_same_period(now) {
+            (denials.since, denials.count) = (now, 0);
+        }
+        let weight = if !denials.are_many() {
+            denials.count += 1;
+            1
+        } else if denials.left > 1 {
+            denials.left -= 1;
+            0
+        } else {
+            denials.left = gap(DENIALS_ONE_IN);
+            DENIALS_ONE_IN
+        };
+        DENIALS.set(denials);
+        weight
+    }
+}
+
+/// After how many the next comes, if that is `average` on average. It is an uneven number: a caller
+/// that sends a hundred in turn would otherwise be looked at in the same place every time.
+fn gap(average: u32) -> u32 {
+    static THREADS: AtomicU32 = AtomicU32::new(1);
+    let mut random = RANDOM.get();
+    if random == 0 {
+        random = THREADS.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9E37_79B9) | 1;
+    }
+    random ^= random << 13;
+    random ^= random >> 17;
+    random ^= random << 5;
+    RANDOM.set(random);
+    1 + random % (2 * average - 1)
 }
 
 #[cfg(test)]
@@ -188,20 +188,20 @@ mod tests {
 
     #[test]
     fn of_requests_that_come_fast_one_in_so_many_is_looked_at_and_the_first_one_always() {
-        for (apart_micros, one_in) in [(0, 54..=74), (1, 54..=74), (100, 5..=20)] {
-            let weights = weights(100_000, apart_micros);
+        for (apart_micros, one_in) in [(0, 216..=296), (1, 216..=296), (100, 5..=20)] {
+            let weights = weights(400_000, apart_micros);
             assert_eq!(weights[0], 1);
             let looked_at = weights.iter().filter(|weight| **weight > 0).count();
-            assert!(one_in.contains(&(100_000 / looked_at)), "one in {}", 100_000 / looked_at);
+            assert!(one_in.contains(&(400_000 / looked_at)), "one in {}", 400_000 / looked_at);
         }
     }
 
     #[test]
     fn those_that_are_looked_at_stand_for_all() {
         for apart_micros in [0, 7, 40, 90, 300, 600] {
-            let sum: u32 = weights(200_000, apart_micros).iter().sum();
-            // 64 at a time: gaps spread by 37 make it 2,100 of 200,000, and this is five times that.
-            assert!(sum.abs_diff(200_000) < 10_500, "{sum} at {apart_micros}");
+            let sum: u32 = weights(800_000, apart_micros).iter().sum();
+            // 256 at a time: gaps spread by 148 make it 8,300 of 800,000, and this is five times that.
+            assert!(sum.abs_diff(800_000) < 41_500, "{sum} at {apart_micros}");
         }
     }
 
@@ -227,16 +227,15 @@ mod tests {
 
     #[test]
     fn requests_that_come_in_a_pattern_are_looked_at_in_every_place_of_it() {
-        let weights = weights(64 * 2_000, 0);
+        let weights = weights(64 * 8_000, 0);
         let is_seen = |place: usize| weights[place..].iter().step_by(64).any(|it| *it > 0);
         assert!((0..64).all(is_seen));
     }
 
     #[test]
     fn denials_are_looked_at_one_by_one_until_there_are_many() {
-        let mut thread = Thread::NEW;
-        let mut sum = |now: Timestamp, count: u32| {
-            let weights: Vec<u32> = (0..count).map(|_| thread.deny(now)).collect();
+        let sum = |now: Timestamp, count: u32| {
+            let weights: Vec<u32> = (0..count).map(|_| Turn::weight_of_denial(now)).collect();
             (weights.iter().filter(|weight| **weight > 0).count(), weights.iter().sum::<u32>())
         };
         assert_eq!(sum(START, 100), (100, 100));

@@ -78,7 +78,7 @@ const APPROACHED: u32 = 500_000;
 /// And only after so long: a morning tells nothing of the rest of the day.
 const NEVER_APPROACHED_PERIOD: Micros = Micros::from_secs(6 * 3_600);
 
-/// And of so many decisions, so that one in 64 of them, if no more are looked at, has seen the peaks.
+/// And of so many decisions: of those some dozens at least were looked at, however fast they came.
 const NEVER_APPROACHED_DECISIONS: u64 = 10_000;
 
 /// A limit is said to be hit by many if more than this share of the users were denied something.

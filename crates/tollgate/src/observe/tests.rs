@@ -6,7 +6,7 @@ use tollgate_store::{Charge, Clock, MemoryStore, Store};
 use super::*;
 use crate::bounds::{KEY_TEXT_BYTES_MAX, METRICS_SHARDS_MAX, METRICS_TENANTS_MAX, RECENT_KEYS};
 use crate::bounds::{SUMMARY_KEYS, USERS_SERIES_MAX, WAITS_SLOTS};
-use crate::metrics::{Counted, Line, Live};
+use crate::metrics::{Live, Shard, Turn};
 
 const START: Timestamp = Timestamp::from_micros(1_760_000_000_000_000);
 
@@ -20,14 +20,13 @@ fn said(key: &str, requests: usize) -> Vec<Taken> {
 }
 
 fn looked(requests: u64, denials: u64) -> Looked {
-    let (turn, _) = Turn::next(&Clock::manual(START));
-    Looked { turn, now: START, requests, denials }
+    Looked { now: START, requests, denials }
 }
 
 #[test]
 fn threads_that_meet_lose_nothing_of_the_sum() {
     const EACH: u64 = 5_000;
-    let (observer, series) = (Observer::new(START), Counted::new().series(false));
+    let (observer, series) = (Observer::new(START), Series::new(false));
     let look = |key: &str, taken: &Taken, looked: Looked| {
         let said = Said { place: 0, series: &series, mode: Mode::Enforce, taken };
         observer.look(looked, std::iter::once(said), |_, text| text.push_str(key));
@@ -59,10 +58,10 @@ const LISTS: usize = 2 * (6 + 12 + 24 + 3) + 1;
 fn ten_million_keys_in_a_day_take_no_more_memory_than_a_hundred_thousand() {
     const FIRST: u64 = 100_000;
     const ALL: u64 = 10_000_000;
-    const AT_ONCE: u64 = 1_000;
+    const AT_ONCE: u64 = 250;
     let (clock, observer) = (Clock::manual(START), Observer::new(START));
     let memory = MemoryStore::with_max_bytes(clock.clone(), 1 << 20).expect("a megabyte");
-    let (store, series) = (Store::from(memory), Counted::new().series(true));
+    let (store, series) = (Store::from(memory), Series::new(true));
     let limit = store.enroll(Limit::sliding_window(Quota::per_minute(1))).expect("one limit");
     let decision = said("a", 2)[1].decision().expect("memory counts");
     let text = "a key of forty letters, as most of them are, or longer ".repeat(9);
@@ -75,12 +74,12 @@ fn ten_million_keys_in_a_day_take_no_more_memory_than_a_hundred_thousand() {
         let taken =
             &store.decided_without(&Key { limit: "api", values: &values }, &limit, decision);
         let (turn, _) = Turn::next(&clock);
-        series.count(turn, Mode::Enforce, taken);
+        series.count(Mode::Enforce, taken);
         // As many are looked at as of requests that come as fast as this.
         let (requests, now) = (turn.weight().into(), clock.now());
         if requests > 0 {
             let said = Said { place: 0, series: &series, mode: Mode::Enforce, taken };
-            let looked = Looked { turn, now, requests, denials: requests };
+            let looked = Looked { now, requests, denials: requests };
             observer.look(looked, std::iter::once(said), |_, to| to.push_str(&text));
         }
     };
@@ -108,9 +107,10 @@ fn memory_is_what_the_page_on_metrics_says() {
     // Whatever is shared has two counts before it.
     let shared = 2 * size_of::<usize>();
     let histogram = shared + size_of::<Live>() + (Live::of_shares().tell().buckets.len() + 1) * 8;
-    let besides = size_of::<Series>() + align_of::<Line>() + histogram + shared + size_of::<Day>();
+    let besides = size_of::<Series>() + align_of::<Shard>() + histogram + shared + size_of::<Day>();
+    let shard = size_of::<Shard>();
     says(format!(
-        "for each processor (32 at most), and {besides} for its histogram and its last day |"
+        "| counters | {shard} bytes a limit and tier for each processor (32 at most), and {besides} for its histogram and its last day |"
     ));
     let users = 4 * size_of::<users::Users>() / 1024;
     says(format!("| {users} KiB a limit and tier, of the first 1,024 |"));

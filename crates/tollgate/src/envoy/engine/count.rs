@@ -85,12 +85,10 @@ impl Plan {
         let ruling = self.ruling(said);
         if let Some(series) = series {
             for one in said_of(series) {
-                series.count(counting.turn, one.mode, one.taken);
+                series.count(one.mode, one.taken);
             }
             let decided_at = said.first().and_then(Taken::counted_at);
-            if counting.is_of_interest(ruling)
-                && let Some(looked) = counting.looked(store.clock(), ruling, decided_at)
-            {
+            if let Some(looked) = counting.looked(store.clock(), ruling, decided_at) {
                 observer.look(looked, said_of(series), &write);
             }
             if ruling == Ruling::Uncounted {
