@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tollgate_policy::{Admission, Policy, Request, Scratch};
+use tollgate_policy::{Admission, Charges, Policy, Request, Scratch};
 
 fuzz_target!(|input: (Vec<String>, Vec<u8>)| {
     let (patterns, path) = input;
@@ -16,7 +16,8 @@ fuzz_target!(|input: (Vec<String>, Vec<u8>)| {
     let attributes: [(&str, &[u8]); 1] = [("path", &path)];
     let request = Request::new(&attributes);
     let mut scratch = Scratch::default();
-    let Admission::Charges(charges) = policy.admit(&request, &mut scratch) else { return };
+    let mut charges = Charges::new();
+    let Admission::Charged = policy.admit(&request, &mut scratch, &mut charges) else { return };
     let found: Vec<usize> = charges.iter().map(|charge| charge.rule_index).collect();
     assert_eq!(found, policy.rules_by_asking_each(&request));
 });

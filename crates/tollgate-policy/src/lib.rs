@@ -7,7 +7,7 @@
 //! count: a [`Limit`](tollgate_core::Limit), the values it is counted by, and what it costs.
 //!
 //! ```
-//! use tollgate_policy::{Admission, Policy, Request, Scratch};
+//! use tollgate_policy::{Admission, Charges, Policy, Request, Scratch};
 //!
 //! let text = "
 //! limits:
@@ -27,10 +27,9 @@
 //!
 //! let attributes: [(&str, &[u8]); 3] =
 //!     [("path", b"/api/items"), ("user", b"42"), ("plan", b"pro")];
-//! let mut scratch = Scratch::default();
-//! let Admission::Charges(charges) = policy.admit(&Request::new(&attributes), &mut scratch) else {
-//!     unreachable!("the policy exempts and denies nobody")
-//! };
+//! let (mut scratch, mut charges) = (Scratch::default(), Charges::new());
+//! let admission = policy.admit(&Request::new(&attributes), &mut scratch, &mut charges);
+//! assert!(matches!(admission, Admission::Charged), "the policy exempts and denies nobody");
 //! assert_eq!(charges.len(), 1);
 //! assert_eq!(&**charges[0].rule.name(), "api");
 //! assert_eq!(charges[0].values[0].bytes, Some(b"42" as &[u8]));

@@ -183,7 +183,8 @@ impl Policy {
         self.tenants.iter().flat_map(|lookup| lookup.table.tenants())
     }
 
-    /// What applies to a request.
+    /// What applies to a request: each limit adds what it charges to `charges`, which are empty, and
+    /// nobody has any unless it is [`Admission::Charged`].
     ///
     /// Nothing is allocated unless more than eight limits apply, a limit counts by more than four
     /// attributes, or the request carries more than sixteen that the policy asks about.
@@ -191,6 +192,7 @@ impl Policy {
         &'p self,
         request: &Request<'r>,
         scratch: &'r mut Scratch,
+        charges: &mut Charges<'p, 'r>,
     ) -> Admission<'p, 'r> {
         let mut facts = Facts::default();
         let owner = self.learn(request, &mut facts);
@@ -204,14 +206,13 @@ impl Policy {
             return Admission::UnknownKey;
         }
         let asked = self.asked(request, &facts, &mut scratch.text);
-        // Charges are put where they will stay: moving them costs as much as finding them.
-        let mut admission = Admission::Charges(Charges::new());
-        if let Admission::Charges(charges) = &mut admission
-            && let Err(rule) = self.charge(&asked, request.cost, &owner, charges)
-        {
-            return self.bad_cost(rule, &facts);
+        match self.charge(&asked, request.cost, &owner, charges) {
+            Ok(()) => Admission::Charged,
+            Err(rule) => {
+                charges.clear();
+                self.bad_cost(rule, &facts)
+            }
         }
-        admission
     }
 
     /// Adds what each rule that applies charges; fails with an enforced one that cannot tell what the

@@ -72,9 +72,7 @@ impl Default for Scratch {
 }
 
 /// What a policy says of a request before anything is counted.
-// Charges are what nearly every request gets, and are kept here so that it costs no allocation.
-#[expect(clippy::large_enum_variant)]
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub enum Admission<'p, 'r> {
     /// It is on the `exempt` list: let it through, count nothing.
     Exempt(&'p ListEntry),
@@ -92,11 +90,11 @@ pub enum Admission<'p, 'r> {
         /// What it holds.
         value: &'r [u8],
     },
-    /// The limits that apply, in the order of the policy; none if it is empty.
-    Charges(Charges<'p, 'r>),
+    /// The limits that apply are to be charged; there may be none.
+    Charged,
 }
 
-/// Charges of one request.
+/// Charges of one request, in the order of the policy.
 pub type Charges<'p, 'r> = SmallVec<[Charge<'p, 'r>; 8]>;
 
 /// One limit that applies to a request: count so much, for these values.

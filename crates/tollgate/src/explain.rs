@@ -8,7 +8,7 @@ use arc_swap::Guard;
 use smallvec::SmallVec;
 use tollgate_core::{Algorithm, Cost, Decision, Outcome};
 use tollgate_policy::{
-    Admission, Caller, Explanation, KnownBy, Request, Rule, Scratch, Standing, SyncMode,
+    Admission, Caller, Charges, Explanation, KnownBy, Request, Rule, Scratch, Standing, SyncMode,
 };
 use tollgate_store::{Asked, Charge, Taken};
 
@@ -167,15 +167,15 @@ impl Limiter {
     /// answer alone, as they would.
     pub fn peek(&self, request: &Request<'_>) -> Asked<Verdict> {
         let policy = self.in_force();
-        let mut scratch = Scratch::default();
-        let mut admission = policy.policy.admit(request, &mut scratch);
-        let Admission::Charges(charges) = &mut admission else {
+        let (mut scratch, mut charges) = (Scratch::default(), Charges::new());
+        let admission = policy.policy.admit(request, &mut scratch, &mut charges);
+        let Admission::Charged = admission else {
             let (ruling, taken) = (ruled_out(&admission), SmallVec::new());
             let policy = Guard::from_inner(Arc::clone(&policy));
             return Asked::Ready(Verdict { ruling, taken, origin: None, policy });
         };
         let costs: Vec<Cost> = charges.iter().map(|charge| charge.cost).collect();
-        let bans = policy.override_charges(charges, self.store());
+        let bans = policy.override_charges(&mut charges, self.store());
         let places: Vec<(u32, u32)> =
             charges.iter().map(|charge| (charge.rule_index as u32, charge.limit as u32)).collect();
         if !bans.are_none() {

@@ -93,19 +93,23 @@ impl Limiter {
     /// Decides one request, and waits for the answer if the states are not in memory. Whatever goes
     /// wrong, the answer is a verdict.
     pub fn check(&self, request: &Request<'_>) -> Verdict {
-        self.ask(request).wait()
+        let mut verdict = Verdict::begin(self.policy.load());
+        if let Some(asked) = self.decide(&mut verdict, request, None) {
+            verdict = asked.wait();
+        }
+        verdict
     }
 
     /// Decides one request without waiting: for callers that have other things to do until the
     /// answer is there.
     pub fn ask(&self, request: &Request<'_>) -> Asked<Verdict> {
-        self.decide(self.policy.load(), request, None)
+        self.ask_under(self.policy.load(), request, None)
     }
 
     /// The same, and shows which keys were asked: `keys` then holds one for each of
     /// [`Verdict::answers`], and whatever it held before is gone.
     pub fn ask_showing(&self, request: &Request<'_>, keys: &mut Keys) -> Asked<Verdict> {
-        self.decide(self.policy.load(), request, Some(keys))
+        self.ask_under(self.policy.load(), request, Some(keys))
     }
 
     /// The policy in force, to ask more than one thing of it: what to look for in a request, and
@@ -119,67 +123,74 @@ impl Limiter {
         self.store.now()
     }
 
-    #[inline]
-    fn decide(
+    fn ask_under(
         &self,
         policy: Guard<Arc<InForce>>,
         request: &Request<'_>,
-        mut keys: Option<&mut Keys>,
+        keys: Option<&mut Keys>,
     ) -> Asked<Verdict> {
-        let counting = Counting::start(self.store.clock(), request.layer);
-        let mut scratch = Scratch::default();
+        let mut verdict = Verdict::begin(policy);
+        match self.decide(&mut verdict, request, keys) {
+            None => Asked::Ready(verdict),
+            Some(asked) => asked,
+        }
+    }
+
+    /// Decides a request under the policy that a verdict has begun with, and completes it; or gives
+    /// another, if the states are not in memory. A verdict is large, and moved as seldom as can be.
+    #[inline]
+    fn decide(
+        &self,
+        verdict: &mut Verdict,
+        request: &Request<'_>,
+        mut keys: Option<&mut Keys>,
+    ) -> Option<Asked<Verdict>> {
+        let clock = self.store.clock();
+        let counting = Counting::start(clock, request.layer);
+        let Verdict { ruling, taken, policy, .. } = verdict;
+        let (mut scratch, mut charges) = (Scratch::default(), Charges::new());
         if let Some(keys) = &mut keys {
             keys.clear();
         }
-        let (mut taken, mut elsewhere) = (SmallVec::new(), None);
-        let ruling = match &mut policy.policy.admit(request, &mut scratch) {
-            Admission::Charges(charges) => {
+        match policy.policy.admit(request, &mut scratch, &mut charges) {
+            Admission::Charged => {
                 let bans = match policy.overrides.are_none() {
                     true => Bans::default(),
-                    false => policy.override_charges(charges, &self.store),
+                    false => policy.override_charges(&mut charges, &self.store),
                 };
-                let ruling = match self.store.memory() {
-                    _ if !bans.are_none() => deny(&policy, charges, &bans, &mut taken),
-                    Some(store) => settle(store, &policy, charges, &mut taken),
-                    None => {
-                        elsewhere = Elsewhere::ask(self, &policy, charges, counting.turn);
-                        Ruling::Allowed
-                    }
-                };
+                let mut elsewhere = None;
+                match self.store.memory() {
+                    _ if !bans.are_none() => *ruling = deny(policy, &mut charges, &bans, taken),
+                    Some(store) => *ruling = settle(store, policy, &charges, taken),
+                    None => elsewhere = Elsewhere::ask(self, policy, &charges, counting.turn),
+                }
                 if let Some(keys) = keys {
-                    for charge in charges.iter() {
+                    for charge in &charges {
                         keys.push(|text| self.store.write_key_text(&key(charge), text));
                     }
                 }
-                if elsewhere.is_none()
-                    && let Some(looked) =
-                        counting.looked(self.store.clock(), ruling, decided_at(&taken))
-                {
-                    self.observe(looked, &policy, charges, &taken);
+                if let Some(elsewhere) = elsewhere {
+                    return Some(elsewhere.verdict(Arc::clone(policy), counting));
                 }
-                if ruling == Ruling::Uncounted {
-                    let said = said(&policy, charges, &taken);
-                    let write = self.write(&policy, charges);
-                    self.observer.record.tell(self.store.clock(), ruling, &said, write);
+                if let Some(looked) = counting.looked(clock, *ruling, decided_at(taken)) {
+                    self.observe(looked, policy, &charges, taken);
                 }
-                ruling
+                if *ruling == Ruling::Uncounted {
+                    let said = said(policy, &charges, taken);
+                    let write = self.write(policy, &charges);
+                    self.observer.record.tell(clock, *ruling, &said, write);
+                }
             }
             other => {
-                let ruling = ruled_out(other);
+                *ruling = ruled_out(&other);
                 let sender = |show: &mut ShowValue<'_>| {
-                    policy.show_sender(&self.store, request, other, show);
+                    policy.show_sender(&self.store, request, &other, show);
                 };
-                self.observer.record.tell_unasked(self.store.clock(), ruling, &sender);
-                ruling
+                self.observer.record.tell_unasked(clock, *ruling, &sender);
             }
-        };
-        match elsewhere {
-            None => {
-                counting.end(&self.counted, self.store.clock(), ruling);
-                Asked::Ready(Verdict { ruling, taken, origin: None, policy })
-            }
-            Some(elsewhere) => elsewhere.verdict(policy, counting),
         }
+        counting.end(&self.counted, clock, *ruling);
+        None
     }
 
     /// The keys that the limits which apply to a request count under, as they may be shown: in the
@@ -484,10 +495,8 @@ impl Elsewhere {
         })
     }
 
-    fn verdict(self, policy: Guard<Arc<InForce>>, counting: Counting) -> Asked<Verdict> {
+    fn verdict(self, policy: Arc<InForce>, counting: Counting) -> Asked<Verdict> {
         let Self { asked, charged, keys, observer, counted, clock } = self;
-        // A guard that is kept for long makes others slower.
-        let policy = Guard::into_inner(policy);
         asked.map(move |answers| {
             let (mut ruling, mut taken) = (Ruling::Allowed, SmallVec::new());
             for (&Charged { rule, limit, tier, .. }, said) in charged.iter().zip(answers.taken()) {
@@ -572,12 +581,12 @@ impl Pinned<'_> {
 
     /// See [`Limiter::ask`].
     pub fn ask(&self, request: &Request<'_>) -> Asked<Verdict> {
-        self.limiter.decide(self.guard(), request, None)
+        self.limiter.ask_under(self.guard(), request, None)
     }
 
     /// See [`Limiter::ask_showing`].
     pub fn ask_showing(&self, request: &Request<'_>, keys: &mut Keys) -> Asked<Verdict> {
-        self.limiter.decide(self.guard(), request, Some(keys))
+        self.limiter.ask_under(self.guard(), request, Some(keys))
     }
 
     fn guard(&self) -> Guard<Arc<InForce>> {
@@ -665,8 +674,8 @@ impl InForce {
 
     /// The keys that the limits of a request count under; none if it is ruled out before.
     pub(crate) fn keys(&self, request: &Request<'_>, store: &Store) -> Vec<String> {
-        let mut scratch = Scratch::default();
-        let Admission::Charges(charges) = self.policy.admit(request, &mut scratch) else {
+        let (mut scratch, mut charges) = (Scratch::default(), Charges::new());
+        let Admission::Charged = self.policy.admit(request, &mut scratch, &mut charges) else {
             return Vec::new();
         };
         let mut keys = Keys::default();
@@ -775,7 +784,7 @@ pub(crate) fn ruled_out(admission: &Admission<'_, '_>) -> Ruling {
         Admission::Blocked(_) => Ruling::Blocked,
         Admission::UnknownKey => Ruling::UnknownKey,
         Admission::BadCost { .. } => Ruling::BadCost,
-        Admission::Charges(_) => Ruling::Allowed,
+        Admission::Charged => Ruling::Allowed,
     }
 }
 

@@ -84,6 +84,11 @@ pub(crate) struct Entry {
 }
 
 impl Verdict {
+    /// That of a request to which no limit has said anything yet.
+    pub(crate) fn begin(policy: Guard<Arc<InForce>>) -> Self {
+        Self { ruling: Ruling::Allowed, taken: SmallVec::new(), origin: None, policy }
+    }
+
     /// Whether the request may go on, after [`Verdict::delay`].
     pub fn is_allowed(&self) -> bool {
         matches!(self.ruling, Ruling::Allowed | Ruling::Exempt)

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
 
-use tollgate_policy::{Admission, Layer, Missing, Policy, Request, Scratch};
+use tollgate_policy::{Admission, Charges, Layer, Missing, Policy, Request, Scratch};
 
 use crate::policy;
 
@@ -72,8 +72,9 @@ fn met(policy: &Policy, address: IpAddr) -> Vec<usize> {
     let attributes: [(&str, &[u8]); 1] = [("client_ip", text.as_bytes())];
     let layer = Layer::Connection;
     let request = Request { missing: Missing::Shared, layer, ..Request::new(&attributes) };
-    match policy.admit(&request, &mut Scratch::default()) {
-        Admission::Charges(charges) => charges.iter().map(|charge| charge.rule_index).collect(),
+    let (mut scratch, mut charges) = (Scratch::default(), Charges::new());
+    match policy.admit(&request, &mut scratch, &mut charges) {
+        Admission::Charged => charges.iter().map(|charge| charge.rule_index).collect(),
         _ => vec![usize::MAX],
     }
 }

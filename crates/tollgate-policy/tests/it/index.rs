@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use tollgate_policy::{Admission, Layer, Missing, Policy, Request, Scratch};
+use tollgate_policy::{Admission, Charges, Layer, Missing, Policy, Request, Scratch};
 
 use crate::{Random, policy};
 
@@ -118,7 +118,8 @@ fn the_index_finds_what_asking_every_limit_finds() {
             let layer = if random.chance(30) { Layer::Message } else { Layer::Request };
             let request = Request { missing: Missing::Shared, layer, ..Request::new(&attributes) };
             let mut scratch = Scratch::default();
-            let Admission::Charges(charges) = policy.admit(&request, &mut scratch) else {
+            let mut charges = Charges::new();
+            let Admission::Charged = policy.admit(&request, &mut scratch, &mut charges) else {
                 panic!()
             };
             let found: Vec<usize> = charges.iter().map(|charge| charge.rule_index).collect();
@@ -155,7 +156,10 @@ fn most_work(
             values.iter().map(|(name, value)| (*name, value.as_bytes())).collect();
         let request = Request { missing: Missing::Shared, ..Request::new(&attributes) };
         let mut scratch = Scratch::default();
-        let Admission::Charges(charges) = policy.admit(&request, &mut scratch) else { panic!() };
+        let mut charges = Charges::new();
+        let Admission::Charged = policy.admit(&request, &mut scratch, &mut charges) else {
+            panic!()
+        };
         assert_eq!(charges.len(), 3, "its own limit and the two that always apply");
         policy.work(&request)
     });

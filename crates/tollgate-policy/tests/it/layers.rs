@@ -4,8 +4,8 @@
 use std::fmt::Write;
 
 use tollgate_policy::{
-    Admission, Layer, Missing, OnDenied, OnExhausted, Policy, Request, Rule, Scratch, Settle,
-    Standing,
+    Admission, Charges, Layer, Missing, OnDenied, OnExhausted, Policy, Request, Rule, Scratch,
+    Settle, Standing,
 };
 
 use crate::{Attributes, ask, policy, policy_with};
@@ -199,7 +199,8 @@ fn a_request_costs_nothing_for_limits_of_other_layers() {
     assert_eq!(policy.work(&request), alone.work(&request));
     let mut scratch = Scratch::default();
     let request = Request { layer: Layer::Message, ..request };
-    let Admission::Charges(charges) = policy.admit(&request, &mut scratch) else { panic!() };
+    let mut charges = Charges::new();
+    let Admission::Charged = policy.admit(&request, &mut scratch, &mut charges) else { panic!() };
     assert_eq!(charges.len(), 1_000);
 }
 

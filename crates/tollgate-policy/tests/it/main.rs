@@ -15,7 +15,7 @@ mod shards;
 mod tenants;
 mod upstream;
 
-use tollgate_policy::{Admission, Missing, Mistakes, Policy, Request, Scratch};
+use tollgate_policy::{Admission, Charges, Missing, Mistakes, Policy, Request, Scratch};
 
 /// Reads a policy that names no other file.
 fn parse(text: &str) -> Result<Policy, Mistakes> {
@@ -40,12 +40,13 @@ type Attributes<'r> = [(&'r str, &'r [u8])];
 /// `-`, one from a later source has its number before it, and a secret one a star.
 fn ask(policy: &Policy, request: &Request<'_>) -> String {
     let mut scratch = Scratch::default();
-    match policy.admit(request, &mut scratch) {
+    let mut charges = Charges::new();
+    match policy.admit(request, &mut scratch, &mut charges) {
         Admission::Exempt(_) => "exempt".to_owned(),
         Admission::Blocked(_) => "blocked".to_owned(),
         Admission::UnknownKey => "unknown key".to_owned(),
         Admission::BadCost { .. } => "bad cost".to_owned(),
-        Admission::Charges(charges) => {
+        Admission::Charged => {
             let lines = charges.iter().map(|charge| {
                 let values = charge.values.iter().map(|value| {
                     let bytes =
@@ -81,10 +82,9 @@ fn ask_http(policy: &Policy, attributes: &Attributes<'_>) -> String {
 fn names(policy: &Policy, attributes: &Attributes<'_>) -> Vec<String> {
     let mut scratch = Scratch::default();
     let request = Request { missing: Missing::Shared, ..Request::new(attributes) };
-    match policy.admit(&request, &mut scratch) {
-        Admission::Charges(charges) => {
-            charges.iter().map(|charge| charge.rule.name().to_string()).collect()
-        }
+    let mut charges = Charges::new();
+    match policy.admit(&request, &mut scratch, &mut charges) {
+        Admission::Charged => charges.iter().map(|charge| charge.rule.name().to_string()).collect(),
         other => panic!("{other:?}"),
     }
 }

@@ -1,7 +1,7 @@
 //! To which requests a limit applies, whom it counts, and what it charges.
 
 use tollgate_core::Cost;
-use tollgate_policy::{Admission, Missing, Policy, Request, Scratch, Standing};
+use tollgate_policy::{Admission, Charges, Missing, Policy, Request, Scratch, Standing};
 
 use crate::{ask, ask_api, ask_http, names, policy, policy_with};
 
@@ -365,7 +365,10 @@ fn a_value_outside_the_map_takes_the_default() {
         let mut scratch = Scratch::default();
         let attributes = [("plan", plan)];
         let request = Request::new(&attributes);
-        let Admission::Charges(charges) = policy.admit(&request, &mut scratch) else { panic!() };
+        let mut charges = Charges::new();
+        let Admission::Charged = policy.admit(&request, &mut scratch, &mut charges) else {
+            panic!()
+        };
         policy.limits()[charges[1].limit].capacity()
     };
     assert_eq!([burst(b"a"), burst(b"b"), burst(b"c"), burst(b"d")], [1, 2, 3, 2]);
@@ -479,9 +482,11 @@ fn what_is_not_a_cost_is_refused_and_not_guessed() {
         let attributes = [("tokens", cost)];
         let request = Request::new(&attributes);
         let mut scratch = Scratch::default();
-        match policy.admit(&request, &mut scratch) {
+        let mut charges = Charges::new();
+        match policy.admit(&request, &mut scratch, &mut charges) {
             Admission::BadCost { rule, attribute, value } => {
                 assert_eq!((&**rule.name(), attribute, value), ("it", "tokens", cost));
+                assert!(charges.is_empty(), "nothing is charged");
             }
             other => panic!("{cost:?}: {other:?}"),
         }
@@ -564,7 +569,10 @@ limits:
     let attributes = [("client_ip", b"10.6.6.6" as &[u8])];
     let request = Request::new(&attributes);
     let mut scratch = Scratch::default();
-    let Admission::Blocked(entry) = policy.admit(&request, &mut scratch) else { panic!() };
+    let mut charges = Charges::new();
+    let Admission::Blocked(entry) = policy.admit(&request, &mut scratch, &mut charges) else {
+        panic!()
+    };
     assert_eq!(entry.place().to_string(), "policy.yaml:6:5");
     assert_eq!(entry.text(), "client_ip: {cidr: 10.6.6.6/32}");
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tollgate_core::{Key, Value};
-use tollgate_policy::{Admission, Missing, Policy, Request, Scratch, Standing};
+use tollgate_policy::{Admission, Charges, Missing, Policy, Request, Scratch, Standing};
 
 use crate::{Attributes, Random, policy, policy_with};
 
@@ -24,7 +24,8 @@ fn charged(policy: &Policy, attributes: &Attributes<'_>) -> Charged {
 
 fn charged_by(policy: &Policy, request: &Request<'_>) -> Charged {
     let mut scratch = Scratch::default();
-    let Admission::Charges(charges) = policy.admit(request, &mut scratch) else { panic!() };
+    let mut charges = Charges::new();
+    let Admission::Charged = policy.admit(request, &mut scratch, &mut charges) else { panic!() };
     let charge = &charges[0];
     assert_eq!(charge.values.len(), charge.rule.per().len() + 1);
     let explained = policy.explain(request).into_iter().map(|it| it.standing);
@@ -242,7 +243,8 @@ fn shard_of(policy: &Policy, address: &str) -> u8 {
     let attributes: [(&str, &[u8]); 1] = [("client_ip", address.as_bytes())];
     let mut scratch = Scratch::default();
     let request = Request::new(&attributes);
-    let Admission::Charges(charges) = policy.admit(&request, &mut scratch) else { panic!() };
+    let mut charges = Charges::new();
+    let Admission::Charged = policy.admit(&request, &mut scratch, &mut charges) else { panic!() };
     let bytes = charges[0].values.last().and_then(|shard| shard.bytes).expect("it is split");
     bytes[0]
 }

@@ -1,6 +1,6 @@
 //! Whose request it is, and what that changes.
 
-use tollgate_policy::{Admission, Caller, KnownBy, Missing, Policy, Request, Scratch};
+use tollgate_policy::{Admission, Caller, Charges, KnownBy, Missing, Policy, Request, Scratch};
 
 use crate::{ask_api, ask_http, policy, policy_with};
 
@@ -130,7 +130,8 @@ fn keys_are_not_kept_as_text() {
 fn first_limit(policy: &Policy, attributes: &[(&str, &[u8])]) -> String {
     let request = Request { missing: Missing::Shared, ..Request::new(attributes) };
     let mut scratch = Scratch::default();
-    let Admission::Charges(charges) = policy.admit(&request, &mut scratch) else { panic!() };
+    let mut charges = Charges::new();
+    let Admission::Charged = policy.admit(&request, &mut scratch, &mut charges) else { panic!() };
     let limit = charges[0].limit;
     let rate = policy.rate(limit).map_or("slots".to_owned(), |rate| rate.to_string());
     format!("{rate} of {}", policy.limits()[limit].capacity())
