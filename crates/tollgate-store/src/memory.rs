@@ -148,8 +148,10 @@ impl MemoryStore {
     /// one: their memory is fetched together, and the clock is read once.
     pub fn take_each(&self, charges: &[Charge<'_>], mut answer: impl FnMut(Taken)) {
         let now = self.clock.now();
+        let mut keys: SmallVec<[(Fingerprint, Home<'_>); BATCH]> = SmallVec::new();
         for charges in charges.chunks(BATCH) {
-            let keys = self.fetch(charges);
+            keys.clear();
+            keys.extend(self.fetch(charges));
             for ((key, home), charge) in keys.iter().zip(charges) {
                 answer(self.take_keyed(*key, *home, charge, now));
             }
@@ -169,7 +171,8 @@ impl MemoryStore {
             return answer(self.take_one(charge));
         }
         let now = self.clock.now();
-        let keys = self.fetch(charges);
+        let mut keys: SmallVec<[(Fingerprint, Home<'_>); INLINE]> = SmallVec::new();
+        keys.extend(self.fetch(charges));
         if !self.take_all_known(&keys, charges, now, &mut answer) {
             let keys: SmallVec<[Fingerprint; INLINE]> = keys.iter().map(|(key, _)| *key).collect();
             self.take_together(&keys, charges, now).into_iter().for_each(answer);
@@ -529,13 +532,15 @@ impl MemoryStore {
         (in_use + before + bytes <= self.max_bytes).then_some(reserved)
     }
 
-    /// The fingerprints of some charges, with the memory they name on its way.
-    fn fetch(&self, charges: &[Charge<'_>]) -> SmallVec<[(Fingerprint, Home<'_>); BATCH]> {
-        let fetch = |charge: &Charge<'_>| {
+    /// The fingerprints of some charges, with the memory they name on its way when all are there.
+    fn fetch<'s>(
+        &'s self,
+        charges: &[Charge<'_>],
+    ) -> impl Iterator<Item = (Fingerprint, Home<'s>)> {
+        charges.iter().map(|charge| {
             let key = self.secret.fingerprint(&charge.key);
             (key, self.table.fetch(key))
-        };
-        charges.iter().map(fetch).collect()
+        })
     }
 
     /// The account of a key, if it is known.

@@ -67,7 +67,8 @@ impl MemoryStore {
             }
         }
         drop(slots);
-        answers.into_iter().for_each(|counted| answer(Taken::Counted(counted)));
+        // One by one: the list is large, and to take it apart would move it.
+        answers.iter().for_each(|counted| answer(Taken::Counted(*counted)));
         true
     }
 
