@@ -7,21 +7,17 @@
 //! Moments are told by the server's clock, so they are compared with the `Date` of the response if
 //! it has one, and with our own clock only if not.
 
+mod fields;
 mod moment;
 mod structured;
 mod vendors;
 
-use std::borrow::Cow;
 use std::time::{Duration, SystemTime};
 
-use http::header::{AGE, DATE, RETRY_AFTER};
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::HeaderMap;
 
-use crate::bounds::{ALLOWANCES_MAX, FIELD_BYTES_MAX};
-
-const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
-const SHOULD_RETRY: [HeaderName; 2] =
-    [HeaderName::from_static("x-should-retry"), HeaderName::from_static("stripe-should-retry")];
+use self::fields::{Field, Found};
+use crate::bounds::ALLOWANCES_MAX;
 
 /// What a response says: how much may still be sent, and when to come back.
 ///
@@ -110,16 +106,18 @@ impl Budget {
 
     /// The same, by a clock that is read only if it is needed.
     pub(crate) fn read_by(fields: &HeaderMap, clock: &dyn Fn() -> SystemTime) -> Self {
-        let kinds = Kinds::of(fields);
-        let now = Now { fields, clock };
-        let is_ours = !kinds.age || !is_from_a_cache(fields);
+        let found = Found::of(fields);
+        if !found.tells() {
+            return Self::default();
+        }
+        let now = Now { found: &found, clock };
         let mut allowances =
-            if is_ours { vendors::allowances(fields, kinds, now) } else { Vec::new() };
+            if is_from_a_cache(&found) { Vec::new() } else { vendors::allowances(&found, now) };
         allowances.truncate(ALLOWANCES_MAX);
-        let should_retry = || SHOULD_RETRY.iter().find_map(|name| flag(&text(fields, name)?));
+        let should_retry = [Field::ShouldRetry, Field::StripeShouldRetry];
         Self {
-            retry_after: kinds.retry_after.then(|| retry_after(fields, now)).flatten(),
-            should_retry: kinds.should_retry.then(should_retry).flatten(),
+            retry_after: retry_after(&found, now),
+            should_retry: should_retry.into_iter().find_map(|field| flag(&found.text(field)?)),
             allowances,
         }
     }
@@ -153,86 +151,41 @@ impl Budget {
     }
 }
 
-/// What kinds of fields there are. Most responses have none, and to look for every name there may be would cost more
-/// than all else that is done for a request.
-#[derive(Clone, Copy, Debug, Default)]
-struct Kinds {
-    /// `RateLimit` alone.
-    newest: bool,
-    /// Three fields for one limit.
-    plain: bool,
-    /// Three fields for each of several.
-    several: bool,
-    shopify: bool,
-    retry_after: bool,
-    should_retry: bool,
-    age: bool,
-}
-
-impl Kinds {
-    fn of(fields: &HeaderMap) -> Self {
-        let mut kinds = Self::default();
-        for name in fields.keys() {
-            let name = name.as_str();
-            match name.as_bytes().first() {
-                Some(b'r') => {
-                    kinds.newest |= name == "ratelimit";
-                    kinds.plain |= name.starts_with("ratelimit-");
-                    kinds.retry_after |= name.starts_with("retry-after");
-                }
-                Some(b'x') => {
-                    kinds.plain |= name.starts_with("x-rate");
-                    kinds.several |= name.starts_with("x-ratelimit-remaining-");
-                    kinds.shopify |= name.starts_with("x-shopify-shop-api");
-                    kinds.should_retry |= name == "x-should-retry";
-                }
-                Some(b'a') => {
-                    kinds.several |= name.starts_with("anthropic-ratelimit-");
-                    kinds.age |= name == "age";
-                }
-                Some(b's') => kinds.should_retry |= name == "stripe-should-retry",
-                _ => {}
-            }
-        }
-        kinds
-    }
-}
-
 /// The moment at which a response was made, read when it is asked for: most waits are told by their length.
 #[derive(Clone, Copy)]
 struct Now<'a> {
-    fields: &'a HeaderMap,
+    found: &'a Found<'a>,
     clock: &'a dyn Fn() -> SystemTime,
 }
 
 impl Now<'_> {
     fn get(self) -> SystemTime {
-        let date = text(self.fields, &DATE);
+        let date = self.found.text(Field::Date);
         let theirs = date.and_then(|date| httpdate::parse_http_date(&date).ok());
         theirs.unwrap_or_else(self.clock)
     }
 }
 
-fn retry_after(fields: &HeaderMap, now: Now<'_>) -> Option<Duration> {
-    let exact = longest(fields, &RETRY_AFTER_MS, moment::millis);
-    exact.or_else(|| longest(fields, &RETRY_AFTER, |text| moment::wait(text, || now.get())))
+fn retry_after(found: &Found<'_>, now: Now<'_>) -> Option<Duration> {
+    let exact = longest(found, Field::RetryAfterMs, moment::millis);
+    exact.or_else(|| longest(found, Field::RetryAfter, |text| moment::wait(text, || now.get())))
 }
 
 /// Of a wait that was told several times, be it on several lines or on one, the longest that can be read.
 fn longest(
-    fields: &HeaderMap,
-    name: &HeaderName,
+    found: &Found<'_>,
+    field: Field,
     read: impl Fn(&str) -> Option<Duration>,
 ) -> Option<Duration> {
-    let lines = fields.get_all(name).iter().take(ALLOWANCES_MAX).filter_map(line);
-    let lines = lines.filter(|line| line.len() <= FIELD_BYTES_MAX);
     // A date has a comma of its own.
-    lines.filter_map(|line| read(line).or_else(|| line.split(',').filter_map(&read).max())).max()
+    let of_line = |line: &str| read(line).or_else(|| line.split(',').filter_map(&read).max());
+    found.most(field, of_line)
 }
 
 /// What a cache answers with was true of somebody else, some time ago.
-fn is_from_a_cache(fields: &HeaderMap) -> bool {
-    text(fields, &AGE).is_some_and(|age| age.trim().parse().is_ok_and(|seconds: u64| seconds > 0))
+fn is_from_a_cache(found: &Found<'_>) -> bool {
+    let age = found.text(Field::Age);
+    age.is_some_and(|age| age.trim().parse().is_ok_and(|seconds: u64| seconds > 0))
 }
 
 fn flag(text: &str) -> Option<bool> {
@@ -241,24 +194,4 @@ fn flag(text: &str) -> Option<bool> {
         "false" => Some(false),
         _ => None,
     }
-}
-
-/// A field's lines as one value, if it is there and can be read.
-fn text<'a>(fields: &'a HeaderMap, name: &HeaderName) -> Option<Cow<'a, str>> {
-    let mut lines = fields.get_all(name).iter();
-    let mut value = Cow::Borrowed(line(lines.next()?)?);
-    for next in lines {
-        if value.len() > FIELD_BYTES_MAX {
-            return None;
-        }
-        let value = value.to_mut();
-        value.push_str(", ");
-        value.push_str(line(next)?);
-    }
-    (value.len() <= FIELD_BYTES_MAX).then_some(value)
-}
-
-/// Go writes `µs`, so it may be more than ASCII.
-fn line(value: &HeaderValue) -> Option<&str> {
-    std::str::from_utf8(value.as_bytes()).ok()
 }

@@ -64,11 +64,11 @@ struct Folding(u64);
 
 impl Hasher for Folding {
     fn write(&mut self, bytes: &[u8]) {
-        for part in bytes.chunks(8) {
-            let mut word = [0; 8];
-            word[..part.len()].copy_from_slice(part);
-            self.write_u64(u64::from_le_bytes(word));
+        let (words, rest) = bytes.as_chunks();
+        for word in words {
+            self.write_u64(u64::from_le_bytes(*word));
         }
+        self.write_u64(rest.iter().fold(0, |word, byte| word << 8 | u64::from(*byte)));
     }
 
     fn write_u8(&mut self, byte: u8) {

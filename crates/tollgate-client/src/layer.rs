@@ -107,75 +107,78 @@ where
     }
 }
 
-async fn send<S, B, R>(
+#[expect(clippy::manual_async_fn, reason = "an async fn has room for its arguments twice")]
+fn send<S, B, R>(
     layer: ClientLayer<B>,
     mut inner: S,
     mut request: Request<B>,
-) -> Result<Response<R>, SendError<S::Error>>
+) -> impl Future<Output = Result<Response<R>, SendError<S::Error>>>
 where
     S: Service<Request<B>, Response = Response<R>> + Clone,
     S::Error: 'static,
 {
-    let rules = &layer.rules;
-    let (is_repeatable, mut course) = {
-        let call = Call {
-            host: &host(request.uri(), request.headers()),
-            method: request.method(),
-            path: request.uri().path(),
-            fields: request.headers(),
-            extensions: request.extensions(),
-        };
-        let is_marked = call.extensions.get::<Repeatable>().is_some();
-        (is_marked || call.is_idempotent(), rules.begin(&call))
-    };
-    // What the attempt before brought, should the next one not be made. Its body may hold a connection, and a place of the
-    // client in here, so it is not kept any longer than the waits for the next attempt's moment and turn.
-    let mut last = None;
-    loop {
-        let pass = match course.turn().await {
-            Ok(pass) => pass,
-            Err(why) => return or_the_last(last, why.into()),
-        };
-        let (ready, waited_until) =
-            match poll_fn(|context| Poll::Ready(inner.poll_ready(context))).await {
-                Poll::Ready(ready) => (ready, None),
-                Poll::Pending => {
-                    drop(last.take());
-                    let ready = poll_fn(|context| inner.poll_ready(context));
-                    let Ok(ready) = timeout_at(course.deadline(), ready).await else {
-                        events::not_made("throttled");
-                        return Err(SendError::Throttled(Throttled { retry_after: None }));
-                    };
-                    if course.is_held_back() {
-                        // The place that it has now is for others meanwhile.
-                        inner = inner.clone();
-                        continue;
-                    }
-                    (ready, Some(clock::now()))
-                }
+    async move {
+        let rules = &layer.rules;
+        let (is_repeatable, mut course) = {
+            let call = Call {
+                host: &host(request.uri(), request.headers()),
+                method: request.method(),
+                path: request.uri().path(),
+                fields: request.headers(),
+                extensions: request.extensions(),
             };
-        let permit = match course.start(&pass, waited_until) {
-            Ok(permit) => permit,
-            Err(why) => return or_the_last(last, why.into()),
+            let is_marked = call.extensions.get::<Repeatable>().is_some();
+            (is_marked || call.is_idempotent(), rules.begin(&call))
         };
-        if let Err(error) = ready {
-            course.end(pass, permit, failed(rules, &error), false);
-            return or_the_last(last, SendError::Failed(error));
+        // What the attempt before brought, should the next one not be made. Its body may hold a connection, and a place of the
+        // client in here, so it is not kept any longer than the waits for the next attempt's moment and turn.
+        let mut last = None;
+        loop {
+            let pass = match course.turn().await {
+                Ok(pass) => pass,
+                Err(why) => return or_the_last(last, why.into()),
+            };
+            let (ready, waited_until) =
+                match poll_fn(|context| Poll::Ready(inner.poll_ready(context))).await {
+                    Poll::Ready(ready) => (ready, None),
+                    Poll::Pending => {
+                        drop(last.take());
+                        let ready = poll_fn(|context| inner.poll_ready(context));
+                        let Ok(ready) = Box::pin(timeout_at(course.deadline(), ready)).await else {
+                            events::not_made("throttled");
+                            return Err(SendError::Throttled(Throttled { retry_after: None }));
+                        };
+                        if course.is_held_back() {
+                            // The place that it has now is for others meanwhile.
+                            inner = inner.clone();
+                            continue;
+                        }
+                        (ready, Some(clock::now()))
+                    }
+                };
+            let permit = match course.start(&pass, waited_until) {
+                Ok(permit) => permit,
+                Err(why) => return or_the_last(last, why.into()),
+            };
+            if let Err(error) = ready {
+                course.end(pass, permit, failed(rules, &error), false);
+                return or_the_last(last, SendError::Failed(error));
+            }
+            drop(last.take());
+            let spare = if is_repeatable { copy(&request, layer.replay) } else { None };
+            let answer = inner.call(request).await;
+            let ended = match &answer {
+                Ok(answer) => Ended::Answered(answer.status(), answer.headers()),
+                Err(error) => failed(rules, error),
+            };
+            let then = course.end(pass, permit, ended, spare.is_some());
+            let (Some(then), Some(next)) = (then, spare) else {
+                return answer.map_err(SendError::Failed);
+            };
+            last = Some(answer);
+            request = next;
+            Box::pin(clock::wait_until(then)).await;
         }
-        drop(last.take());
-        let spare = if is_repeatable { copy(&request, layer.replay) } else { None };
-        let answer = inner.call(request).await;
-        let ended = match &answer {
-            Ok(answer) => Ended::Answered(answer.status(), answer.headers()),
-            Err(error) => failed(rules, error),
-        };
-        let then = course.end(pass, permit, ended, spare.is_some());
-        let (Some(then), Some(next)) = (then, spare) else {
-            return answer.map_err(SendError::Failed);
-        };
-        last = Some(answer);
-        clock::wait_until(then).await;
-        request = next;
     }
 }
 

@@ -161,12 +161,14 @@ impl Lane {
         latest: Instant,
     ) -> Result<Pass, Throttled> {
         // Who comes while others wait goes behind them.
-        if let Ok(_turn) = self.shared.turn.try_lock()
+        if self.shared.waiting.load(Ordering::Relaxed) == 0
             && let Ok(pass) = self.take(began)
         {
             return Ok(pass);
         }
-        let passed = self.wait_in_turn((began + self.shared.wait_max).min(latest)).await;
+        // Timers are large, and most requests need none: only those who wait have room for them.
+        let latest = (began + self.shared.wait_max).min(latest);
+        let passed = Box::pin(self.wait_in_turn(latest)).await;
         let waited = clock::now() - began;
         if !waited.is_zero() {
             events::throttled(waited, passed.is_ok());

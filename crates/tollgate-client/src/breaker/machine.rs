@@ -143,9 +143,8 @@ impl Machine {
             return;
         }
         let settings = &self.settings;
-        let took = now.saturating_duration_since(ticket.began);
-        let is_slow =
-            outcome != Outcome::NotMade && settings.slow.is_some_and(|(longest, _)| took > longest);
+        let is_slower = |(longest, _)| now.saturating_duration_since(ticket.began) > longest;
+        let is_slow = outcome != Outcome::NotMade && settings.slow.is_some_and(is_slower);
         let reason = match &mut self.phase {
             Phase::Closed(calls) => calls.leave(settings, outcome, is_slow, now),
             Phase::HalfOpen(trial) => trial.leave(settings, ticket.began, outcome, is_slow),

@@ -10,22 +10,47 @@ type Told = Option<Vec<Line>>;
 /// A key, an item and its parameters.
 type Line = (String, String, Vec<(String, String)>);
 
-fn ours(text: &str) -> (Told, Told) {
-    let told = |key: &str, member: &Member<'_>| {
-        // Of parameters of one name the last counts, in the place of the first.
-        let mut parameters: Vec<(String, String)> = Vec::new();
-        for (key, _) in &member.parameters {
-            let item = format!("{:?}", member.parameter(key).expect("it is one of them"));
-            if !parameters.iter().any(|(known, _)| known == key) {
-                parameters.push(((*key).to_owned(), item));
-            }
+/// An item with all of its parameters: of those of one name the last counts, in the place of the first.
+#[derive(Debug, PartialEq)]
+struct Whole<'a> {
+    item: Item<'a>,
+    parameters: Vec<(&'a [u8], Item<'a>)>,
+}
+
+impl<'a> Member<'a> for Whole<'a> {
+    fn begin(item: Item<'a>) -> Self {
+        Self { item, parameters: Vec::new() }
+    }
+
+    fn learn(&mut self, name: &'a [u8], item: Item<'a>) {
+        match self.parameters.iter_mut().find(|(known, _)| *known == name) {
+            Some(known) => known.1 = item,
+            None => self.parameters.push((name, item)),
         }
-        (key.to_owned(), format!("{:?}", member.item), parameters)
-    };
-    let list = list(text).map(|members| members.iter().map(|it| told("", it)).collect());
-    let dictionary = dictionary(text)
-        .map(|members| members.iter().map(|(key, member)| told(key, member)).collect());
-    (list, dictionary.map(last_of_each_key))
+    }
+}
+
+impl Whole<'_> {
+    fn line(&self, key: &[u8]) -> Line {
+        let told = self.parameters.iter().map(|(name, item)| (unescaped(name), shown(*item)));
+        (unescaped(key), shown(self.item), told.collect())
+    }
+}
+
+fn shown(item: Item<'_>) -> String {
+    match item {
+        Item::String(text) => format!("String({:?})", unescaped(text)),
+        Item::Token(token) => format!("Token({:?})", unescaped(token)),
+        item => format!("{item:?}"),
+    }
+}
+
+fn ours(text: &str) -> (Told, Told) {
+    let (mut members, mut pairs) = (Vec::new(), Vec::new());
+    let is_list = list(text.as_bytes(), |member: Whole<'_>| members.push(member.line(b"")));
+    let is_dictionary =
+        dictionary(text.as_bytes(), |key, member: Whole<'_>| pairs.push(member.line(key)));
+    (is_list.map(|()| members), is_dictionary.map(|()| last_of_each_key(pairs)))
 }
 
 fn last_of_each_key(members: Vec<Line>) -> Vec<Line> {
@@ -58,7 +83,7 @@ fn bare(item: &BareItem) -> Option<String> {
     let item = match item {
         BareItem::Integer(number) => Item::Integer(i64::from(*number)),
         BareItem::Decimal(number) => Item::Decimal(number.as_integer_scaled_1000().into()),
-        BareItem::String(text) => Item::String(text.as_str().to_owned().into()),
+        BareItem::String(text) => return Some(format!("String({:?})", text.as_str())),
         BareItem::Token(token) => return Some(format!("Token({:?})", token.as_str())),
         BareItem::Boolean(value) => Item::Boolean(*value),
         _ => return None,
@@ -137,8 +162,10 @@ fn mangled_budgets_are_read_as_the_library_reads_them() {
 
 #[test]
 fn a_partition_key_is_skipped() {
-    let members = list(r#""peruser";q=65535;qu="content-bytes";w=10;pk=:sdfjLJUOUH==:"#).unwrap();
-    assert_eq!(members[0].count("w"), Some(10));
-    assert_eq!(members[0].parameter("pk"), Some(&Item::Bytes("sdfjLJUOUH==")));
-    assert_eq!(list(r#""a";pk=:no"#), None);
+    let mut told = Vec::new();
+    let text = br#""peruser";q=65535;qu="content-bytes";w=10;pk=:sdfjLJUOUH==:"#;
+    list(text, |member: Whole<'_>| told = member.parameters).unwrap();
+    assert_eq!(told[2], (&b"w"[..], Item::Integer(10)));
+    assert_eq!(told[3], (&b"pk"[..], Item::Bytes(b"sdfjLJUOUH==")));
+    assert_eq!(list(br#""a";pk=:no"#, |_: Item<'_>| {}), None);
 }
