@@ -29,6 +29,13 @@ pub const RETRIES_SAVED_BY_TIME_MAX: u64 = 10;
 /// Hosts, or other keys, that are told apart at a time.
 pub const KEYS_MAX: usize = 1_024;
 
+/// Of these, how many may be of somebody under a name that others have as well, such as callers with keys of their own
+/// to one host. However many keys somebody makes up, there is room for hosts.
+pub const KEYS_OF_SOMEBODY_MAX: usize = KEYS_MAX / 4 * 3;
+
+/// Newcomers with keys of their own, without room, for whom it is not looked again whether something can be forgotten.
+pub(crate) const KEYS_LOOKED_AT_EVERY: usize = 64;
+
 /// Parts into which a breaker's window is cut: what it counts is that much too old at most.
 pub(crate) const WINDOW_PARTS: usize = 10;
 

@@ -5,6 +5,8 @@
 //! decide. A call that is let through holds its place until it ends, however it ends: one that is
 //! dropped gives its place back.
 
+#[cfg(any(feature = "reqwest", feature = "tower"))]
+mod both;
 mod circuit;
 mod machine;
 mod window;
@@ -13,14 +15,18 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+#[cfg(any(feature = "reqwest", feature = "tower"))]
+pub(crate) use self::both::{Both, Permits};
 use self::circuit::Shared;
 pub use self::circuit::{CallError, Circuit, Open, Permit};
 #[cfg(any(feature = "reqwest", feature = "tower"))]
 pub(crate) use self::machine::Outcome;
 use crate::bounds::FOREVER;
 use crate::clock;
-use crate::keyed::Keyed;
+use crate::keyed::{Key, Keyed};
 use crate::retry::Share;
+#[cfg(any(feature = "reqwest", feature = "tower"))]
+use crate::whose::Whose;
 
 /// Circuits by key, usually one a host, all under the same rules.
 ///
@@ -42,9 +48,16 @@ use crate::retry::Share;
 pub struct Breaker {
     settings: Settings,
     listener: Option<Listener>,
-    circuits: Arc<Keyed<Shared>>,
+    circuits: Arc<Circuits>,
     /// Of all whose circuits there is no room to keep.
     share_of_others: Arc<Share>,
+}
+
+struct Circuits {
+    by_key: Keyed<Shared>,
+    /// Of callers that a host has refused.
+    #[cfg(any(feature = "reqwest", feature = "tower"))]
+    of_refused: Keyed<Shared>,
 }
 
 type Listener = Arc<dyn Fn(&Change) + Send + Sync>;
@@ -97,7 +110,7 @@ pub enum Reason {
 /// A circuit changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// Whose circuit.
+    /// Whose circuit. Of a caller that was refused for too long it is the host that refused it, and nothing of the caller.
     pub key: Arc<str>,
     /// How it was.
     pub from: State,
@@ -122,7 +135,7 @@ impl Breaker {
             refused_for: Duration::from_secs(60),
         };
         let share_of_others = Arc::new(Share::new(clock::now()));
-        Self { settings, listener: None, circuits: Arc::new(Keyed::new()), share_of_others }
+        Self { settings, listener: None, circuits: Circuits::new(), share_of_others }
     }
 
     /// How many failures in a row open a circuit.
@@ -167,7 +180,8 @@ impl Breaker {
         self.with(|settings| settings.slow = Some((longer_than, percent)))
     }
 
-    /// How long everything must be refused (429) to open it, ten times at least.
+    /// How long everything must be refused (429) to open it, ten times at least. Under `Rules` this is counted for
+    /// each caller of a host, and opens the circuit for that caller alone.
     #[must_use]
     pub fn refused_for(self, refused_for: Duration) -> Self {
         self.with(|settings| settings.refused_for = refused_for.min(FOREVER))
@@ -176,7 +190,7 @@ impl Breaker {
     /// Whom to tell of every change of a circuit, one after the other.
     #[must_use]
     pub fn on_change(self, listener: impl Fn(&Change) + Send + Sync + 'static) -> Self {
-        let circuits = Arc::new(Keyed::new());
+        let circuits = Circuits::new();
         Self { listener: Some(Arc::new(listener)), circuits, ..self }
     }
 
@@ -189,14 +203,44 @@ impl Breaker {
             let share = if is_kept { Arc::new(Share::new(now)) } else { others() };
             Shared::new(key, self.listener.clone(), share, self.settings, now)
         };
-        let is_idle = |shared: &Shared| shared.is_fresh(clock::now());
-        Circuit::of(self.circuits.get(key, make, is_idle))
+        Circuit::of(self.circuits.by_key.get(Key::named(key), make, is_idle))
+    }
+
+    /// The circuit of whoever was refused by a host, if it was.
+    #[cfg(any(feature = "reqwest", feature = "tower"))]
+    fn refusals(&self, host: &str, whose: Whose) -> Option<Circuit> {
+        self.circuits.of_refused.find(Key { name: host, whose }).map(Circuit::of)
+    }
+
+    /// The circuit of whoever is refused by a host. Only refusals open it, and what is told of it is the host alone.
+    #[cfg(any(feature = "reqwest", feature = "tower"))]
+    fn refusals_from_now_on(&self, host: &str, whose: Whose) -> Circuit {
+        let make = |_| {
+            let settings = Settings { slow: None, ..self.settings };
+            let share = Arc::clone(&self.share_of_others);
+            Shared::new(host, self.listener.clone(), share, settings, clock::now())
+        };
+        Circuit::of(self.circuits.of_refused.get(Key { name: host, whose }, make, is_idle))
     }
 
     /// Circuits made under other rules stay with whoever has them.
     fn with(mut self, change: impl FnOnce(&mut Settings)) -> Self {
         change(&mut self.settings);
-        Self { circuits: Arc::new(Keyed::new()), ..self }
+        Self { circuits: Circuits::new(), ..self }
+    }
+}
+
+fn is_idle(circuit: &Shared) -> bool {
+    circuit.is_fresh(clock::now())
+}
+
+impl Circuits {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            by_key: Keyed::new(),
+            #[cfg(any(feature = "reqwest", feature = "tower"))]
+            of_refused: Keyed::new(),
+        })
     }
 }
 

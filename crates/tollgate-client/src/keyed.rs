@@ -3,41 +3,124 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::bounds::KEYS_MAX;
+use crate::bounds::{KEYS_LOOKED_AT_EVERY, KEYS_MAX, KEYS_OF_SOMEBODY_MAX};
+use crate::whose::Whose;
+
+/// What tells things apart: a name, and whose it is where that matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Key<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) whose: Whose,
+}
+
+impl<'a> Key<'a> {
+    /// What is shared by all who come under that name.
+    pub(crate) fn named(name: &'a str) -> Self {
+        Self { name, whose: Whose::NOBODY }
+    }
+
+    fn room(&self) -> usize {
+        if self.whose == Whose::NOBODY { KEYS_MAX } else { KEYS_OF_SOMEBODY_MAX }
+    }
+}
 
 /// Things by their key. When there is no room, those that nobody holds and that remember nothing are
-/// forgotten; if there are none, a newcomer's is its own alone, and shared with nobody.
+/// forgotten; if there are none, somebody's is the one that all share under its name, and a newcomer's
+/// under a name of its own is its own alone, and shared with nobody.
 pub(crate) struct Keyed<T> {
-    by_key: Mutex<HashMap<Box<str>, Arc<T>, Quick>>,
+    hasher: Quick,
+    things: Mutex<Things<T>>,
+}
+
+struct Things<T> {
+    by_hash: HashMap<u64, Entry<T>, Quick>,
+    /// Newcomers with keys that still find no room, since when it was last looked there was nothing to forget.
+    without_room: usize,
+}
+
+struct Entry<T> {
+    name: Box<str>,
+    whose: Whose,
+    thing: Arc<T>,
 }
 
 impl<T> Keyed<T> {
     pub(crate) fn new() -> Self {
-        Self { by_key: Mutex::default() }
+        let things = Things { by_hash: HashMap::default(), without_room: 0 };
+        Self { hasher: Quick::default(), things: Mutex::new(things) }
     }
 
     /// The thing of a key. `make` is told whether others will find what it makes.
     pub(crate) fn get(
         &self,
-        key: &str,
+        mut key: Key<'_>,
         make: impl FnOnce(bool) -> T,
         is_idle: impl Fn(&T) -> bool,
     ) -> Arc<T> {
-        let mut by_key = self.by_key.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = by_key.get(key) {
-            return Arc::clone(known);
+        let mut things = self.things();
+        let mut hash = self.hasher.hash_one(key);
+        if let Some(known) = things.find(hash, key) {
+            return known;
         }
-        if by_key.len() >= KEYS_MAX {
-            by_key.retain(|_, thing| Arc::strong_count(thing) > 1 || !is_idle(thing));
+        let mut has_room = things.make_room(key, is_idle);
+        if !has_room && key.whose != Whose::NOBODY {
+            key = Key::named(key.name);
+            hash = self.hasher.hash_one(key);
+            if let Some(known) = things.find(hash, key) {
+                return known;
+            }
+            has_room = things.by_hash.len() < key.room();
         }
-        let is_kept = by_key.len() < KEYS_MAX;
+        // Two keys with one hash are as good as impossible; the second would be on its own.
+        let is_kept = has_room && !things.by_hash.contains_key(&hash);
         let made = Arc::new(make(is_kept));
         if is_kept {
-            by_key.insert(key.into(), Arc::clone(&made));
+            let Key { name, whose } = key;
+            let entry = Entry { name: name.into(), whose, thing: Arc::clone(&made) };
+            things.by_hash.insert(hash, entry);
         }
         made
+    }
+
+    /// The thing of a key, if there is one.
+    #[cfg(any(feature = "reqwest", feature = "tower"))]
+    pub(crate) fn find(&self, key: Key<'_>) -> Option<Arc<T>> {
+        let things = self.things();
+        if things.by_hash.is_empty() {
+            return None;
+        }
+        things.find(self.hasher.hash_one(key), key)
+    }
+
+    fn things(&self) -> MutexGuard<'_, Things<T>> {
+        self.things.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T> Things<T> {
+    fn find(&self, hash: u64, key: Key<'_>) -> Option<Arc<T>> {
+        let entry = self.by_hash.get(&hash)?;
+        let is_it = *entry.name == *key.name && entry.whose == key.whose;
+        is_it.then(|| Arc::clone(&entry.thing))
+    }
+
+    /// Whether there is room for another, after what is not needed was forgotten.
+    fn make_room(&mut self, key: Key<'_>, is_idle: impl Fn(&T) -> bool) -> bool {
+        if self.by_hash.len() < key.room() {
+            return true;
+        }
+        // Keys are easily made up, and to look at all things costs too much to do it for each of them.
+        if key.whose != Whose::NOBODY && self.without_room > 0 {
+            self.without_room -= 1;
+            return false;
+        }
+        let is_needed = |thing: &Arc<T>| Arc::strong_count(thing) > 1 || !is_idle(thing);
+        self.by_hash.retain(|_, entry| is_needed(&entry.thing));
+        let has_room = self.by_hash.len() < key.room();
+        self.without_room = if has_room { 0 } else { KEYS_LOOKED_AT_EVERY };
+        has_room
     }
 }
 
@@ -99,7 +182,9 @@ mod tests {
     #[test]
     fn a_key_keeps_its_thing_and_idle_ones_make_room() {
         let keyed: Keyed<u32> = Keyed::new();
-        let get = |key: u32, thing| keyed.get(&key.to_string(), |_| thing, |thing| *thing == 0);
+        let get = |key: u32, thing| {
+            keyed.get(Key::named(&key.to_string()), |_| thing, |thing| *thing == 0)
+        };
         let held = get(0, 0);
         for key in 1..KEYS_MAX as u32 {
             get(key, key % 2);
@@ -113,12 +198,32 @@ mod tests {
     #[test]
     fn without_room_a_newcomer_is_on_its_own() {
         let keyed: Keyed<u32> = Keyed::new();
-        let get = |key: u32, thing| *keyed.get(&key.to_string(), |_| thing, |_| false);
+        let get = |key: u32, thing| *keyed.get(Key::named(&key.to_string()), |_| thing, |_| false);
         for key in 0..KEYS_MAX as u32 {
             get(key, 1);
         }
         assert_eq!(get(5_000, 2), 2);
         assert_eq!(get(5_000, 3), 3);
         assert_eq!(get(0, 4), 1);
+    }
+
+    #[test]
+    fn without_room_for_another_key_a_name_is_shared_and_other_names_have_room() {
+        let keyed: Keyed<u32> = Keyed::new();
+        let get = |name: &str, whose: u32, thing| {
+            let whose = Whose::called(&whose.to_string());
+            *keyed.get(Key { name, whose }, |_| thing, |_| false)
+        };
+        for whose in 0..10 * KEYS_MAX as u32 {
+            get("api", whose, whose);
+        }
+        let shared = KEYS_OF_SOMEBODY_MAX as u32;
+        assert_eq!(get("api", 0, 99_999), 0, "who was there has its own");
+        assert_eq!(get("api", 99_998, 99_999), shared, "newcomers share one");
+        assert_eq!(get("api", 99_997, 99_999), shared);
+        assert_eq!(get("other", 99_997, 7), 7, "another name has room");
+        assert_eq!(get("other", 99_996, 8), 7);
+        let kept = keyed.things().by_hash.len();
+        assert_eq!(kept, KEYS_OF_SOMEBODY_MAX + 2);
     }
 }

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
 use std::future::poll_fn;
+use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -103,15 +104,17 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        Box::pin(send(self.layer.clone(), self.inner.clone(), request))
+        Box::pin(send(self.layer.clone(), self.inner.clone(), Some(request)))
     }
 }
 
+/// Sends a request, which is there until it is sent for the last time. There is room for one, since most of what this takes is
+/// room for requests.
 #[expect(clippy::manual_async_fn, reason = "an async fn has room for its arguments twice")]
 fn send<S, B, R>(
     layer: ClientLayer<B>,
     mut inner: S,
-    mut request: Request<B>,
+    mut request: Option<Request<B>>,
 ) -> impl Future<Output = Result<Response<R>, SendError<S::Error>>>
 where
     S: Service<Request<B>, Response = Response<R>> + Clone,
@@ -120,6 +123,7 @@ where
     async move {
         let rules = &layer.rules;
         let (is_repeatable, mut course) = {
+            let request = request.as_ref().expect("it was not sent yet");
             let call = Call {
                 host: &host(request.uri(), request.headers()),
                 method: request.method(),
@@ -156,27 +160,26 @@ where
                         (ready, Some(clock::now()))
                     }
                 };
-            let permit = match course.start(&pass, waited_until) {
-                Ok(permit) => permit,
+            let permits = match course.start(&pass, waited_until) {
+                Ok(permits) => permits,
                 Err(why) => return or_the_last(last, why.into()),
             };
             if let Err(error) = ready {
-                course.end(pass, permit, failed(rules, &error), false);
+                course.end(pass, permits, failed(rules, &error), false);
                 return or_the_last(last, SendError::Failed(error));
             }
             drop(last.take());
-            let spare = if is_repeatable { copy(&request, layer.replay) } else { None };
-            let answer = inner.call(request).await;
+            let request_again = request.as_ref().filter(|_| is_repeatable);
+            let request_again = request_again.and_then(|request| copy(request, layer.replay));
+            let attempt = mem::replace(&mut request, request_again);
+            let answer = inner.call(attempt.expect("it was not sent for the last time")).await;
             let ended = match &answer {
                 Ok(answer) => Ended::Answered(answer.status(), answer.headers()),
                 Err(error) => failed(rules, error),
             };
-            let then = course.end(pass, permit, ended, spare.is_some());
-            let (Some(then), Some(next)) = (then, spare) else {
-                return answer.map_err(SendError::Failed);
-            };
+            let then = course.end(pass, permits, ended, request.is_some());
+            let Some(then) = then else { return answer.map_err(SendError::Failed) };
             last = Some(answer);
-            request = next;
             Box::pin(clock::wait_until(then)).await;
         }
     }

@@ -30,6 +30,7 @@ mod rules;
 #[cfg(feature = "server")]
 mod server;
 mod throttle;
+mod whose;
 
 #[cfg(feature = "reqwest")]
 pub use crate::reqwest::ClientMiddleware;

@@ -45,7 +45,7 @@ impl ClientMiddleware {
         loop {
             let turn = course.turn().await;
             let started = turn.and_then(|pass| Ok((course.start(&pass, None)?, pass)));
-            let (permit, pass) = match started {
+            let (permits, pass) = match started {
                 Ok(started) => started,
                 Err(why) => return last.unwrap_or(Err(refusal(why))),
             };
@@ -57,7 +57,7 @@ impl ClientMiddleware {
                 Err(error) if is_ours(error, &self.rules) => Ended::Ours,
                 Err(_) => Ended::Lost,
             };
-            let then = course.end(pass, permit, ended, spare.is_some());
+            let then = course.end(pass, permits, ended, spare.is_some());
             let (Some(then), Some(copy)) = (then, spare) else { return answer };
             last = Some(answer);
             clock::wait_until(then).await;

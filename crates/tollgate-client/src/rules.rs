@@ -1,12 +1,12 @@
 //! All of it together: a request from its first attempt to its answer.
 //!
 //! ```text
-//! Rules::begin      request → course       (which lane, which circuit)
+//! Rules::begin      request → course       (which lane, which circuits)
 //! Course::turn      waits for its turn     (or: throttled, or: the circuit is open)
 //! the client        is made ready
-//! Course::start     enters the circuit     (or: it is open)
+//! Course::start     enters the circuits    (or: one is open)
 //! the attempt       request → answer
-//! Course::end       answer → what it says  (budget to the lane, outcome to the circuit)
+//! Course::end       answer → what it says  (budget to the lane, outcome to the circuits)
 //! Retry             when to start again, if at all
 //! ```
 
@@ -17,12 +17,13 @@ use std::sync::Arc;
 use http::{Extensions, HeaderMap, HeaderName, Method, StatusCode};
 use tokio::time::Instant;
 
-use crate::breaker::{Breaker, Circuit, Open, Outcome, Permit};
+use crate::breaker::{Both, Breaker, Open, Outcome, Permits};
 use crate::budget::Budget;
 use crate::clock;
 use crate::events;
 use crate::retry::{Cause, Retry, Series};
 use crate::throttle::{Lane, Pass, Throttle, Throttled};
+use crate::whose::Whose;
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
@@ -65,7 +66,8 @@ pub struct Call<'a> {
 pub struct Repeatable;
 
 impl Rules {
-    /// Everything as [`Retry::new`], [`Throttle::new`] and [`Breaker::new`] have it, host by host.
+    /// Everything as [`Retry::new`], [`Throttle::new`] and [`Breaker::new`] have it: budgets by host and key, failures by
+    /// host.
     pub fn new() -> Self {
         Self::default()
     }
@@ -88,15 +90,17 @@ impl Rules {
         Self { breaker, ..self }
     }
 
-    /// Which requests share a budget: those for which this is the same. All of one host, unless said; say host and API
-    /// key where a process has several, or host and path where each has a budget of its own.
+    /// Which requests share a budget, and are refused together: those for which this is the same. Unless said, those to
+    /// one host that show the same key, in `Authorization` or another field for that; say host, key and path where each path has
+    /// a budget of its own, or what tells callers apart whose key is no field.
     #[must_use]
     pub fn throttle_by(self, key: impl Fn(&Call<'_>) -> String + Send + Sync + 'static) -> Self {
         Self { throttle_by: Some(Arc::new(key)), ..self }
     }
 
     /// Which requests fail together, and have a share of retries together: those for which this is the same. All of one
-    /// host, unless said. It is told when a circuit changes, so it must not be a secret.
+    /// host, unless said; then refusals for too long open a circuit for those alone that share a budget, and if it is said,
+    /// for all for which this is the same. It is told when a circuit changes, so it must not be a secret.
     #[must_use]
     pub fn break_by(self, key: impl Fn(&Call<'_>) -> String + Send + Sync + 'static) -> Self {
         Self { break_by: Some(Arc::new(key)), ..self }
@@ -113,16 +117,23 @@ impl Rules {
 
     pub(crate) fn begin(&self, call: &Call<'_>) -> Course<'_> {
         let now = clock::now();
-        let lane = match &self.throttle_by {
-            Some(key) => self.throttle.lane(&key(call)),
-            None => self.throttle.lane_of_host(call.host),
+        // Whoever shares a budget is refused together.
+        let (lane, whose) = match &self.throttle_by {
+            Some(key) => {
+                let key = key(call);
+                (self.throttle.lane(&key), Whose::called(&key))
+            }
+            None => {
+                let whose = Whose::of(call.fields);
+                (self.throttle.lane_of_whom(call.host, whose), whose)
+            }
         };
-        let circuit = match &self.break_by {
-            Some(key) => self.breaker.circuit(&key(call)),
-            None => self.breaker.circuit(call.host),
+        let circuits = match &self.break_by {
+            Some(key) => Both::one(&self.breaker, &key(call)),
+            None => Both::of(&self.breaker, call.host, whose),
         };
         let series = self.retry.begin(now);
-        Course { began: Some(now), retry: &self.retry, lane, circuit, series }
+        Course { began: Some(now), retry: &self.retry, lane, circuits, series }
     }
 
     /// Whether an error is of this side, if that was said.
@@ -154,7 +165,7 @@ pub(crate) struct Course<'a> {
     began: Option<Instant>,
     retry: &'a Retry,
     lane: Lane,
-    circuit: Circuit,
+    circuits: Both<'a>,
     series: Series,
 }
 
@@ -180,7 +191,7 @@ impl Course<'_> {
     pub(crate) async fn turn(&mut self) -> Result<Pass, NotStarted> {
         // Nobody waits for its turn just to hear that the circuit is open.
         let now = self.began.take().unwrap_or_else(clock::now);
-        self.circuit.check_at(now).map_err(|open| {
+        self.circuits.check_at(now).map_err(|open| {
             events::not_made("open");
             NotStarted::Open(open)
         })?;
@@ -189,13 +200,13 @@ impl Course<'_> {
     }
 
     /// It goes now: at the moment of its turn, unless it had to wait for its client.
-    pub(crate) fn start(&self, pass: &Pass, now: Option<Instant>) -> Result<Permit, NotStarted> {
+    pub(crate) fn start(&self, pass: &Pass, now: Option<Instant>) -> Result<Permits, NotStarted> {
         let now = now.unwrap_or(pass.went_at());
-        let permit = self.circuit.enter_at(now).map_err(NotStarted::Open)?;
+        let permits = self.circuits.enter_at(now).map_err(NotStarted::Open)?;
         if self.series.is_new() {
-            self.retry.earn(self.circuit.share(), now);
+            self.retry.earn(self.circuits.share(), now);
         }
-        Ok(permit)
+        Ok(permits)
     }
 
     /// When its last attempt may begin.
@@ -215,59 +226,50 @@ impl Course<'_> {
     pub(crate) fn end(
         &mut self,
         pass: Pass,
-        permit: Permit,
+        permits: Permits,
         ended: Ended<'_>,
         may_repeat: bool,
     ) -> Option<Instant> {
         let now = clock::now();
-        let cause = hear(pass, permit, ended, now)?;
-        if !may_repeat {
-            return None;
-        }
-        let Self { retry, circuit, series, .. } = self;
-        let can_be = |then| circuit.check_at(then).is_ok();
-        retry.next(series, circuit.share(), cause, now, can_be)
+        let (outcome, cause) = hear(pass, ended, now);
+        self.circuits.leave(permits, outcome, now);
+        let cause = cause.filter(|_| may_repeat)?;
+        let Self { retry, circuits, series, .. } = self;
+        let can_be = |then| circuits.check_at(then).is_ok();
+        retry.next(series, circuits.share(), cause, now, can_be)
     }
 }
 
-/// Tells the lane and the circuit how an attempt ended; if another may help, why.
-fn hear(pass: Pass, permit: Permit, ended: Ended<'_>, now: Instant) -> Option<Cause> {
+/// Tells the lane how an attempt ended. What that is for the circuits; and if another may help, why.
+fn hear(pass: Pass, ended: Ended<'_>, now: Instant) -> (Outcome, Option<Cause>) {
     let (status, fields) = match ended {
         Ended::Answered(status, fields) => (status, fields),
-        Ended::Lost => {
-            permit.end(Outcome::Failure, now);
-            return Some(Cause::Failed(None));
-        }
-        Ended::Ours => {
-            permit.end(Outcome::NotMade, now);
-            return None;
-        }
+        Ended::Lost => return (Outcome::Failure, Some(Cause::Failed(None))),
+        Ended::Ours => return (Outcome::NotMade, None),
     };
     let budget = Budget::read_by(fields, &clock::date);
-    let cause = if is_refusal(status, &budget) {
-        permit.end(Outcome::Refusal, now);
+    let (outcome, cause) = if is_refusal(status, &budget) {
         pass.refused_at(&budget, now);
-        Some(budget.wait().map_or(Cause::Failed(None), Cause::Refused))
+        (Outcome::Refusal, Some(budget.wait().map_or(Cause::Failed(None), Cause::Refused)))
     } else if status.is_server_error() {
-        permit.end(Outcome::Failure, now);
         let is_unavailable = status == StatusCode::SERVICE_UNAVAILABLE;
         if is_unavailable && budget.retry_after().is_some() {
             pass.refused_at(&budget, now);
         } else {
             pass.failed_at(&budget, now);
         }
-        is_unavailable.then(|| Cause::Failed(budget.retry_after()))
+        (Outcome::Failure, is_unavailable.then(|| Cause::Failed(budget.retry_after())))
     } else {
-        permit.end(Outcome::Success, now);
         pass.answered_at(&budget, now);
-        None
+        (Outcome::Success, None)
     };
     let is_error = status.is_client_error() || status.is_server_error();
-    match budget.should_retry() {
+    let cause = match budget.should_retry() {
         Some(false) => None,
         Some(true) if is_error => cause.or(Some(Cause::Failed(budget.retry_after()))),
         _ => cause,
-    }
+    };
+    (outcome, cause)
 }
 
 /// 429; and 403 as GitHub means it, with a wait or with nothing left.

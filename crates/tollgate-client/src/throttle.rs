@@ -1,6 +1,6 @@
 //! Slowing down before the wall.
 //!
-//! All requests of a process under one key, usually a host, go down one lane. The lane knows what
+//! All requests of a process under one key, usually a host and who asks it, go down one lane. The lane knows what
 //! responses say is left, and spreads it over the time until there is more; it closes when somebody was
 //! refused, for all; and it holds a limit of our own, if there is one. Requests that must wait do so in
 //! the order in which they came, the first of them watching for both the time and for news.
@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use http::HeaderMap;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 use tollgate_core::{ChargeId, Cost, Limit};
@@ -23,8 +24,9 @@ use crate::bounds::{FOREVER, WAITING_MAX};
 use crate::budget::Budget;
 use crate::clock;
 use crate::events;
-use crate::keyed::Keyed;
+use crate::keyed::{Key, Keyed};
 use crate::local::{Local, When};
+use crate::whose::Whose;
 
 /// Lanes by key, all under the same rules.
 ///
@@ -84,6 +86,23 @@ impl Throttle {
     /// The lane of a key. Lanes of more than [`KEYS_MAX`](crate::bounds::KEYS_MAX) keys that know
     /// something are not told apart from new ones.
     pub fn lane(&self, key: &str) -> Lane {
+        self.lane_of_key(Key::named(key), self.is_by_endpoint)
+    }
+
+    /// The lane of requests to a host (its name in lower case, and its port if that is said) by whoever shows these
+    /// fields: `Authorization`, or another in which keys are shown. It is that of `Rules`, unless they are
+    /// told otherwise. Without a key it is the lane of the host. Beyond
+    /// [`KEYS_OF_SOMEBODY_MAX`](crate::bounds::KEYS_OF_SOMEBODY_MAX) keys newcomers share that one.
+    pub fn lane_of(&self, host: &str, fields: &HeaderMap) -> Lane {
+        self.lane_of_whom(host, Whose::of(fields))
+    }
+
+    /// All endpoints of a host share a lane.
+    pub(crate) fn lane_of_whom(&self, host: &str, whose: Whose) -> Lane {
+        self.lane_of_key(Key { name: host, whose }, false)
+    }
+
+    fn lane_of_key(&self, key: Key<'_>, is_of_endpoint: bool) -> Lane {
         let make = |_| Shared {
             wait_max: self.wait_max,
             turn: tokio::sync::Mutex::new(()),
@@ -95,13 +114,7 @@ impl Throttle {
             }),
         };
         let shared = self.lanes.get(key, make, |shared| shared.is_fresh(clock::now()));
-        Lane { shared, is_of_endpoint: self.is_by_endpoint }
-    }
-
-    /// The lane of a host, all of whose endpoints share it.
-    #[cfg(any(feature = "reqwest", feature = "tower"))]
-    pub(crate) fn lane_of_host(&self, host: &str) -> Lane {
-        Lane { is_of_endpoint: false, ..self.lane(host) }
+        Lane { shared, is_of_endpoint }
     }
 }
 

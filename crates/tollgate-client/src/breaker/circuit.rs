@@ -77,6 +77,21 @@ impl Circuit {
             .map_or(Ok(()), |retry_after| Err(Open { key: self.shared.key.clone(), retry_after }))
     }
 
+    /// A call was refused that did not enter.
+    #[cfg(any(feature = "reqwest", feature = "tower"))]
+    pub(super) fn was_refused_at(&self, now: Instant) {
+        self.shared.with(|machine| {
+            if let Ok(ticket) = machine.enter(now) {
+                machine.leave(ticket, Outcome::Refusal, now);
+            }
+        });
+    }
+
+    #[cfg(any(feature = "reqwest", feature = "tower"))]
+    pub(super) fn key(&self) -> &str {
+        &self.shared.key
+    }
+
     #[cfg(any(feature = "reqwest", feature = "tower"))]
     pub(crate) fn share(&self) -> &Share {
         &self.shared.share

@@ -70,6 +70,8 @@ pub(crate) enum Outcome {
     Success,
     Failure,
     Refusal,
+    /// It was refused, and that is a matter of who called: the other side works.
+    RefusedCaller,
     /// Nobody waited for its end.
     Dropped,
     /// It did not reach the other side, however long that took.
@@ -224,6 +226,9 @@ impl Calls {
             if !is_slow {
                 return None;
             }
+        } else if outcome == Outcome::RefusedCaller {
+            self.failures = 0;
+            return None;
         } else {
             self.failures = if outcome == Outcome::Failure { self.failures + 1 } else { 0 };
             self.refusals = (outcome == Outcome::Refusal).then(|| {
@@ -283,7 +288,7 @@ impl Trial {
             }
             Outcome::Dropped | Outcome::NotMade => None,
             // Whoever refuses works.
-            Outcome::Refusal | Outcome::Success => {
+            Outcome::Refusal | Outcome::RefusedCaller | Outcome::Success => {
                 self.successes += 1;
                 (self.successes >= settings.successes).then_some(Reason::Recovered)
             }

@@ -14,6 +14,8 @@ mod events;
 #[cfg(feature = "server")]
 mod grpc;
 #[cfg(feature = "tower")]
+mod keys;
+#[cfg(feature = "tower")]
 mod layer;
 #[cfg(feature = "reqwest")]
 mod peers;

@@ -98,6 +98,25 @@ async fn a_refused_request_is_made_again_when_it_was_told_to() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn two_keys_to_one_host_do_not_hold_each_other_up() {
+    let (client, _) = client(&[(200, "X-RateLimit-Remaining: 0\nX-RateLimit-Reset: 60")]);
+    let ask = async |token: &str| {
+        let start = now();
+        client.get("http://api.example.com/").bearer_auth(token).send().await.unwrap();
+        (now() - start).as_secs()
+    };
+    assert_eq!(ask("anna").await, 0);
+    assert_eq!(ask("ben").await, 0);
+    assert_eq!(ask("anna").await, 60);
+    // Who is named in the URL shows that in a field.
+    let (client, _) = self::client(&[(200, "X-RateLimit-Remaining: 0\nX-RateLimit-Reset: 60")]);
+    client.get(URL).send().await.unwrap();
+    let start = now();
+    client.get("http://ben:secret@api.example.com:8080/").send().await.unwrap();
+    assert_eq!(now(), start);
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_is_not_safe_is_not_made_again() {
     let (client, network) = client(&[(429, "Retry-After: 7"), (429, "Retry-After: 7")]);
     assert_eq!(client.post(URL).body("x").send().await.unwrap().status(), 429);
