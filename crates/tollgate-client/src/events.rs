@@ -1,7 +1,8 @@
 //! What is told of the client's doings: events for people (`tracing`), and numbers for charts
 //! (`metrics`, with the feature of that name).
 //!
-//! Nothing here names a host or a key in a number: there may be many of them.
+//! Events name whom it is about, if that is known and no secret: a host, or what circuits go by. Numbers do not: there may be
+//! many of them.
 
 use std::time::Duration;
 
@@ -47,24 +48,24 @@ macro_rules! spend {
     }};
 }
 
-pub(crate) fn retry(number: u32, wait: Duration, cause: Cause) {
+pub(crate) fn retry(key: Option<&str>, number: u32, wait: Duration, cause: Cause) {
     let cause = match cause {
         Cause::Refused(_) => "refused",
         Cause::Failed(_) => "failed",
     };
-    tracing::debug!(number, wait_ms = wait.as_millis() as u64, cause, "tries again");
+    tracing::debug!(key, number, wait_ms = wait.as_millis() as u64, cause, "tries again");
     count!("tollgate_client_retries_total", "cause" => cause);
     spend!("tollgate_client_retry_wait_seconds", wait);
 }
 
-pub(crate) fn gave_up(retries: u32, why: GaveUp) {
+pub(crate) fn gave_up(key: Option<&str>, retries: u32, why: GaveUp) {
     let why = match why {
         GaveUp::Retries => "retries",
         GaveUp::Deadline => "deadline",
         GaveUp::Circuit => "circuit",
         GaveUp::Share => "share",
     };
-    tracing::debug!(retries, why, "does not try again");
+    tracing::debug!(key, retries, why, "does not try again");
     count!("tollgate_client_given_up_total", "why" => why);
 }
 
@@ -99,13 +100,18 @@ fn name(state: State) -> &'static str {
 }
 
 /// A call was not made.
-pub(crate) fn not_made(why: &'static str) {
-    tracing::debug!(why, "was not made");
+pub(crate) fn not_made(key: Option<&str>, why: &'static str) {
+    tracing::debug!(key, why, "was not made");
     count!("tollgate_client_not_made_total", "why" => why);
 }
 
-pub(crate) fn throttled(waited: Duration, has_passed: bool) {
-    tracing::debug!(waited_ms = waited.as_millis() as u64, has_passed, "waited for its budget");
+pub(crate) fn throttled(key: Option<&str>, waited: Duration, has_passed: bool) {
+    tracing::debug!(
+        key,
+        waited_ms = waited.as_millis() as u64,
+        has_passed,
+        "waited for its budget"
+    );
     spend!("tollgate_client_throttled_seconds", waited);
 }
 

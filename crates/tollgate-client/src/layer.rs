@@ -149,7 +149,7 @@ where
                         drop(last.take());
                         let ready = poll_fn(|context| inner.poll_ready(context));
                         let Ok(ready) = Box::pin(timeout_at(course.deadline(), ready)).await else {
-                            events::not_made("throttled");
+                            events::not_made(Some(course.whom()), "throttled");
                             return Err(SendError::Throttled(Throttled { retry_after: None }));
                         };
                         if course.is_held_back() {

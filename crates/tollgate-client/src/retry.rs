@@ -177,7 +177,7 @@ impl Retry {
                 Attempt::Refused { last, wait } => (last, Cause::Refused(wait)),
                 Attempt::Failed { last, wait } => (last, Cause::Failed(wait)),
             };
-            let next = self.next(&mut series, &self.share, cause, clock::now(), |_| true);
+            let next = self.next(&mut series, &self.share, cause, clock::now(), None, |_| true);
             let Some(next) = next else { return last };
             clock::wait_until(next).await;
         }
@@ -199,6 +199,7 @@ impl Retry {
         share: &Share,
         cause: Cause,
         now: Instant,
+        whom: Option<&str>,
         can_be: impl FnOnce(Instant) -> bool,
     ) -> Option<Instant> {
         let wait = self.wait(series, cause, now).and_then(|wait| {
@@ -211,11 +212,11 @@ impl Retry {
         match wait {
             Ok(wait) => {
                 series.retries += 1;
-                events::retry(series.retries, wait, cause);
+                events::retry(whom, series.retries, wait, cause);
                 Some(now + wait)
             }
             Err(why) => {
-                events::gave_up(series.retries, why);
+                events::gave_up(whom, series.retries, why);
                 None
             }
         }

@@ -192,10 +192,11 @@ impl Course<'_> {
         // Nobody waits for its turn just to hear that the circuit is open.
         let now = self.began.take().unwrap_or_else(clock::now);
         self.circuits.check_at(now).map_err(|open| {
-            events::not_made("open");
+            events::not_made(Some(self.whom()), "open");
             NotStarted::Open(open)
         })?;
-        let pass = self.lane.pass_until(now, self.series.deadline()).await;
+        let deadline = self.series.deadline();
+        let pass = self.lane.pass_until(now, deadline, Some(self.whom())).await;
         pass.map_err(NotStarted::Throttled)
     }
 
@@ -207,6 +208,11 @@ impl Course<'_> {
             self.retry.earn(self.circuits.share(), now);
         }
         Ok(permits)
+    }
+
+    /// Whom it asks, as circuits go by it.
+    pub(crate) fn whom(&self) -> &str {
+        self.circuits.key()
     }
 
     /// When its last attempt may begin.
@@ -236,7 +242,7 @@ impl Course<'_> {
         let cause = cause.filter(|_| may_repeat)?;
         let Self { retry, circuits, series, .. } = self;
         let can_be = |then| circuits.check_at(then).is_ok();
-        retry.next(series, circuits.share(), cause, now, can_be)
+        retry.next(series, circuits.share(), cause, now, Some(circuits.key()), can_be)
     }
 }
 

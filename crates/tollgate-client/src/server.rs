@@ -138,7 +138,7 @@ impl Client {
     async fn call(&self, path: &'static str, body: String) -> Result<bool, ServerError> {
         let read = |reply: Reply| match reply.status {
             StatusCode::OK => Ok(true),
-            StatusCode::NOT_FOUND => Ok(false),
+            StatusCode::NOT_FOUND if reply.is_unknown() => Ok(false),
             _ => Err(ServerError::of(&reply)),
         };
         self.ask(|reply| Job::Call { path, body, reply }, read).await
@@ -261,7 +261,15 @@ pub struct UrlError {
 
 impl fmt::Display for UrlError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} is not http://HOST:PORT, such as http://127.0.0.1:8080", self.url)
+        let url = &self.url;
+        if url.starts_with("https://") {
+            let instead = "give http://HOST:PORT, of the server or of a proxy beside this process that speaks it";
+            return write!(
+                f,
+                "{url:?} is asked over TLS, which this client does not speak; {instead}"
+            );
+        }
+        write!(f, "{url:?} is not http://HOST:PORT, such as http://127.0.0.1:8080")
     }
 }
 

@@ -152,7 +152,7 @@ impl Lane {
     /// Waits until a request may be made. The pass is held until it is answered.
     pub async fn pass(&self) -> Result<Pass, Throttled> {
         let now = clock::now();
-        self.pass_until(now, now + FOREVER).await
+        self.pass_until(now, now + FOREVER, None).await
     }
 
     /// Forgets what responses said, for when that was a mistake: who waits in the lane goes. A limit of our own stays, and
@@ -167,11 +167,12 @@ impl Lane {
         self.shared.known().pace.closed_until(now) > now
     }
 
-    /// The same from `began` on, and not after `latest`.
+    /// The same from `began` on, and not after `latest`; if it waits, whom it asks is told.
     pub(crate) async fn pass_until(
         &self,
         began: Instant,
         latest: Instant,
+        whom: Option<&str>,
     ) -> Result<Pass, Throttled> {
         // Who comes while others wait goes behind them.
         if self.shared.waiting.load(Ordering::Relaxed) == 0
@@ -184,10 +185,10 @@ impl Lane {
         let passed = Box::pin(self.wait_in_turn(latest)).await;
         let waited = clock::now() - began;
         if !waited.is_zero() {
-            events::throttled(waited, passed.is_ok());
+            events::throttled(whom, waited, passed.is_ok());
         }
         if passed.is_err() {
-            events::not_made("throttled");
+            events::not_made(whom, "throttled");
         }
         passed
     }

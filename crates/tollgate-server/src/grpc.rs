@@ -117,8 +117,8 @@ async fn answer(request: Request<Incoming>, entrance: &Entrance, gate: &Gate) ->
         return Box::pin(health::answer(arriving(request, gate), gate)).await;
     }
     if entrance.token().is_some_and(|token| !token.is_shown(request.headers())) {
-        let missing = "the header field `authorization: Bearer` with this door's token is missing";
-        return Failure::new(Code::Unauthenticated, missing).into_response();
+        let wanted = "the header field `authorization: Bearer` does not show this door's token";
+        return Failure::new(Code::Unauthenticated, wanted).into_response();
     }
     if path == SHOULD_RATE_LIMIT {
         return should_rate_limit(request.into_body(), gate)

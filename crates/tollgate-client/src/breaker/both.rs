@@ -67,6 +67,11 @@ impl<'a> Both<'a> {
         }
     }
 
+    /// Whom it asks: a host, or what circuits go by.
+    pub(crate) fn key(&self) -> &str {
+        self.circuit.key()
+    }
+
     /// Of the requests to a host, how many may be retries.
     pub(crate) fn share(&self) -> &Share {
         self.circuit.share()

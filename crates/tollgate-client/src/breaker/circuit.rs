@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::machine::{Machine, Outcome, Ticket, Turn};
-use super::{Change, Listener, Settings, State};
+use super::machine::{Machine, Outcome, Shut, Ticket, Turn};
+use super::{Change, Listener, Reason, Settings, State};
 use crate::clock;
 use crate::events;
 use crate::retry::Share;
@@ -59,9 +59,9 @@ impl Circuit {
 
     pub(crate) fn enter_at(&self, now: Instant) -> Result<Permit, Open> {
         let ticket = self.shared.with(|machine| machine.enter(now));
-        let ticket = ticket.map_err(|retry_after| {
-            events::not_made("open");
-            Open { key: self.shared.key.clone(), retry_after }
+        let ticket = ticket.map_err(|shut| {
+            events::not_made(Some(&self.shared.key), "open");
+            self.open(shut)
         })?;
         Ok(Permit { circuit: self.clone(), ticket: Some(ticket) })
     }
@@ -72,9 +72,12 @@ impl Circuit {
     }
 
     pub(crate) fn check_at(&self, now: Instant) -> Result<(), Open> {
-        let refusal = self.shared.machine().refusal(now);
-        refusal
-            .map_or(Ok(()), |retry_after| Err(Open { key: self.shared.key.clone(), retry_after }))
+        let shut = self.shared.machine().shut(now);
+        shut.map_or(Ok(()), |shut| Err(self.open(shut)))
+    }
+
+    fn open(&self, Shut { reason, retry_after }: Shut) -> Open {
+        Open { key: self.shared.key.clone(), reason, retry_after }
     }
 
     /// A call was refused that did not enter.
@@ -232,13 +235,20 @@ impl Drop for Permit {
 pub struct Open {
     /// Whose circuit.
     pub key: Arc<str>,
+    /// Why it opened; [`Reason::Rested`] if it is half open, and others are to see how it is.
+    pub reason: Reason,
     /// How long until a call may be let through, if that is known.
     pub retry_after: Option<Duration>,
 }
 
 impl fmt::Display for Open {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} does not work of late and was not called", self.key)?;
+        f.write_str(&self.key)?;
+        f.write_str(match self.reason {
+            Reason::Forced => " was not called: its circuit was opened by hand",
+            Reason::Refusals => " has refused all calls of late and was not called",
+            _ => " does not work of late and was not called",
+        })?;
         match self.retry_after {
             Some(wait) => write!(f, "; try again in {} ms", wait.as_millis()),
             None => Ok(()),

@@ -27,7 +27,7 @@ pub(super) struct Machine {
 #[derive(Debug)]
 enum Phase {
     Closed(Calls),
-    Open { until: Instant, by_refusals: bool },
+    Open { until: Instant, reason: Reason },
     HalfOpen(Trial),
     Forced,
 }
@@ -78,6 +78,13 @@ pub(crate) enum Outcome {
     NotMade,
 }
 
+/// Why there is no ticket, and how long until there may be one, if that is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Shut {
+    pub(super) reason: Reason,
+    pub(super) retry_after: Option<Duration>,
+}
+
 /// From one state to the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Turn {
@@ -111,31 +118,33 @@ impl Machine {
         !matches!(self.phase, Phase::Forced) && self.used_at.is_none_or(|at| at + lasts <= now)
     }
 
-    /// If nobody gets a ticket, how long until somebody may.
-    pub(super) fn refusal(&self, now: Instant) -> Option<Option<Duration>> {
+    /// Why nobody gets a ticket, if so.
+    pub(super) fn shut(&self, now: Instant) -> Option<Shut> {
         match self.phase {
-            Phase::Open { until, .. } if now < until => Some(Some(until - now)),
-            Phase::Forced => Some(None),
+            Phase::Open { until, reason } if now < until => {
+                Some(Shut { reason, retry_after: Some(until - now) })
+            }
+            Phase::Forced => Some(Shut { reason: Reason::Forced, retry_after: None }),
             _ => None,
         }
     }
 
-    /// A ticket, or how long until there may be one.
-    pub(super) fn enter(&mut self, now: Instant) -> Result<Ticket, Option<Duration>> {
+    /// A ticket, or why there is none.
+    pub(super) fn enter(&mut self, now: Instant) -> Result<Ticket, Shut> {
         self.used_at = Some(now);
-        if let Phase::Open { until, by_refusals } = self.phase
-            && until <= now
-        {
-            let trial = Trial { by_refusals, ..Trial::default() };
+        if let Some(shut) = self.shut(now) {
+            return Err(shut);
+        }
+        if let Phase::Open { reason, .. } = self.phase {
+            let trial = Trial { by_refusals: reason == Reason::Refusals, ..Trial::default() };
             self.turn(Phase::HalfOpen(trial), Reason::Rested);
         }
-        let is_let_through = match &mut self.phase {
-            Phase::Closed(_) => true,
-            Phase::Open { until, .. } => return Err(Some(until.saturating_duration_since(now))),
-            Phase::HalfOpen(trial) => trial.enter(&self.settings, now),
-            Phase::Forced => false,
-        };
-        is_let_through.then_some(Ticket { generation: self.generation, began: now }).ok_or(None)
+        if let Phase::HalfOpen(trial) = &mut self.phase
+            && !trial.enter(&self.settings, now)
+        {
+            return Err(Shut { reason: Reason::Rested, retry_after: None });
+        }
+        Ok(Ticket { generation: self.generation, began: now })
     }
 
     #[expect(clippy::needless_pass_by_value, reason = "a ticket is used once")]
@@ -155,10 +164,7 @@ impl Machine {
         let Some(reason) = reason else { return };
         let next = match reason {
             Reason::Recovered => Phase::closed(settings, now),
-            _ => Phase::Open {
-                until: now + settings.open_for,
-                by_refusals: reason == Reason::Refusals,
-            },
+            _ => Phase::Open { until: now + settings.open_for, reason },
         };
         self.turn(next, reason);
     }

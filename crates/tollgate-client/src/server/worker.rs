@@ -140,6 +140,13 @@ impl Reply {
         matches!(self.status, StatusCode::BAD_REQUEST | StatusCode::PAYLOAD_TOO_LARGE)
     }
 
+    /// Whether it is tollgate that does not know a reservation or a lease. At a wrong address, or at another door, nothing is
+    /// found either.
+    pub(super) fn is_unknown(&self) -> bool {
+        let detail = self.body["detail"].as_str().unwrap_or_default();
+        ["no such reservation ", "no such lease "].iter().any(|begins| detail.starts_with(begins))
+    }
+
     /// What it holds until somebody gives it back: slots, and what was reserved.
     pub(super) fn held(&self) -> impl Iterator<Item = GiveBack> {
         let lease = self.body["lease"].as_str();

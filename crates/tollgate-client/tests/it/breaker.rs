@@ -103,7 +103,8 @@ async fn no_more_are_let_through_to_see_than_are_needed() {
     fail(&circuit, 5);
     advance(30 * SECOND).await;
     let mut probes: Vec<Permit> = (0..3).map(|_| enter(&circuit)).collect();
-    assert_eq!(circuit.enter().unwrap_err().retry_after, None);
+    let shut = circuit.enter().unwrap_err();
+    assert_eq!((shut.retry_after, shut.reason), (None, Reason::Rested));
     probes.pop().unwrap().succeeded();
     assert!(circuit.enter().is_err(), "two are under way, and one went well");
     drop(probes.pop());
@@ -176,6 +177,11 @@ async fn refusals_open_it_when_they_persist_and_not_before() {
     assert_eq!(circuit.state(), State::Closed);
     enter(&circuit).refused();
     assert_eq!(changes(), [(State::Closed, State::Open, Reason::Refusals)]);
+    let told = circuit.enter().unwrap_err().to_string();
+    assert_eq!(
+        told,
+        "test has refused all calls of late and was not called; try again in 30000 ms"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -184,7 +190,10 @@ async fn it_can_be_forced_open() {
     let under_way = enter(&circuit);
     circuit.force_open(true);
     circuit.force_open(true);
-    assert_eq!(circuit.enter().unwrap_err().retry_after, None);
+    for shut in [circuit.enter().unwrap_err(), circuit.check().unwrap_err()] {
+        assert_eq!((shut.retry_after, shut.reason), (None, Reason::Forced));
+        assert_eq!(shut.to_string(), "test was not called: its circuit was opened by hand");
+    }
     advance(3_600 * SECOND).await;
     assert_eq!(circuit.state(), State::ForcedOpen);
     under_way.succeeded();

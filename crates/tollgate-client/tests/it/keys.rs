@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http::{HeaderMap, Method, Request};
+use tokio::runtime::Builder;
 use tokio::time::advance;
 use tollgate_client::bounds::KEYS_MAX;
 use tollgate_client::{
@@ -15,6 +16,7 @@ use crate::layer::{Answered, Client, request, send, status};
 use crate::support::server::{Server, answer};
 use crate::support::{SECOND, fields, now};
 use crate::throttle::budget;
+use crate::told::Lines;
 
 const HOST: &str = "api.example.com";
 
@@ -235,13 +237,37 @@ async fn keys_that_somebody_makes_up_take_no_lane_from_others() {
     assert!(now() - start >= 59 * SECOND);
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_key_is_shown_nowhere() {
-    let rules = without_retries();
+/// Waits, is refused, is tried again, and in the end not made.
+async fn doings() -> Rules {
+    let retry = Retry::new().retries(1).deadline(100 * SECOND);
+    let rules = Rules::new().retry(retry).throttle(Throttle::new().wait_max(90 * SECOND));
     let mut client = client(rules.clone());
-    for body in ["more", "refuse", "last"] {
-        send(&mut client, of("Authorization: Bearer swordfish", body)).await.unwrap();
+    let shown = "Authorization: Bearer swordfish";
+    for body in ["last", "refuse"] {
+        send(&mut client, of(shown, body)).await.expect("it is answered");
     }
-    let shown = format!("{rules:?} {:?}", ClientLayer::<String>::new(rules.clone()));
-    assert!(!shown.contains("swordfish"), "{shown}");
+    let mut other = ClientLayer::new(rules.clone())
+        .layer(Server::new(Duration::ZERO, |_, _| answer(429, "Retry-After: 1000")));
+    send(&mut other, of(shown, "")).await.expect("it is answered");
+    send(&mut other, of(shown, "")).await.expect_err("it would wait for too long");
+    rules
+}
+
+#[test]
+fn whom_it_asks_is_told_and_its_key_is_shown_nowhere() {
+    let lines = Lines::default();
+    let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    let shown = tracing::subscriber::with_default(lines.clone(), || {
+        // Who first tells of something, on whatever thread, decides whether anybody listens to it.
+        runtime.block_on(doings());
+        tracing::callsite::rebuild_interest_cache();
+        lines.0.lock().unwrap().clear();
+        format!("{:?}", runtime.block_on(doings()))
+    });
+    let lines = lines.0.lock().unwrap();
+    for told in ["waited for its budget", "tries again", "does not try again", "was not made"] {
+        let said = format!("DEBUG {told} key=\"{HOST}\"");
+        assert!(lines.iter().any(|line| line.starts_with(&said)), "{told}: {lines:?}");
+    }
+    assert!(!format!("{lines:?} {shown}").contains("swordfish"), "{lines:?} {shown}");
 }

@@ -222,7 +222,6 @@ fn an_address_is_http_host_and_port() {
     for bad in [
         "",
         "127.0.0.1:8080",
-        "https://x",
         "http://",
         "http://a/b",
         "http://u@h",
@@ -239,6 +238,12 @@ fn an_address_is_http_host_and_port() {
         let told = Client::connect(bad).unwrap_err().to_string();
         assert!(told.ends_with("is not http://HOST:PORT, such as http://127.0.0.1:8080"), "{told}");
     }
+    let error = Client::connect("https://user:s@cret@host:8443").unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "\"https://***@host:8443\" is asked over TLS, which this client does not speak; give \
+         http://HOST:PORT, of the server or of a proxy beside this process that speaks it"
+    );
     let error = Client::connect("http://user:s@cret@host:8080").unwrap_err();
     assert!(error.to_string().starts_with("\"http://***@host:8080\" is not"), "{error}");
     assert!(!format!("{error:?}").contains("cret"), "{error:?}");

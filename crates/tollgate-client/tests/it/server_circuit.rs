@@ -109,6 +109,29 @@ async fn those_who_may_not_ask_are_told_so_by_one_answer() {
     assert_eq!(scripted.calls().len(), 1);
 }
 
+/// At another door of a server, or at a stranger's, nothing is found. That is no news of a reservation.
+#[tokio::test]
+async fn only_tollgate_knows_that_a_reservation_or_a_lease_has_ended() {
+    let stranger = json!({"error": "not found"});
+    let other_door = json!({"status": 404, "detail": "there is no /v1/settle here"});
+    for body in [json!(null), stranger, other_door, json!({"detail": "no such route"})] {
+        let told = body.to_string();
+        let scripted = Scripted::start(move |_| (404, body.clone())).await;
+        let client = scripted.client().start();
+        for answered in
+            [client.settle("a", 1).await, client.release("a").await, client.renew("a").await]
+        {
+            let is_said = matches!(answered, Err(ServerError::Unwilling { status: 404, .. }));
+            assert!(is_said, "{told}: {answered:?}");
+        }
+    }
+    let running = Running::start();
+    let client = running.client().start();
+    assert_eq!(client.settle(&"0".repeat(32), 1).await, Ok(false));
+    assert_eq!(client.release("0").await, Ok(false));
+    assert_eq!(client.renew("0").await, Ok(false));
+}
+
 /// Five that travel in one call are one failure, and not five in a row.
 #[tokio::test]
 async fn a_call_that_fails_is_one_failure_however_many_travel_in_it() {
@@ -220,6 +243,7 @@ fn a_wrong_token_is_a_warning_once_a_minute() {
     });
     assert!(whys[0].starts_with("the server answered 401: "), "{whys:?}");
     assert!(whys[1].starts_with("the server answered 16: "), "{whys:?}");
+    assert!(whys.iter().all(|why| !why.contains("missing")), "it is there, and wrong: {whys:?}");
     let lines = lines.0.lock().unwrap();
     let warnings = lines.iter().filter(|line| line.starts_with("WARN the server did not decide"));
     assert_eq!(warnings.count(), 2, "{lines:?}");
