@@ -196,10 +196,16 @@ fn failed<E: 'static>(rules: &Rules, error: &E) -> Ended<'static> {
 }
 
 /// Of a request that does not say whom it asks, the field that does. What stands before an @ is a secret, and whom it asks
-/// is the same without; nor does it matter how a host is spelled.
+/// is the same without; nor does it matter how a host is spelled, or whether the port is said that goes without saying.
 fn host<'a>(uri: &'a Uri, fields: &'a HeaderMap) -> Cow<'a, str> {
     let authority = uri.authority().map(http::uri::Authority::as_str);
     let host = authority.or_else(|| fields.get(HOST)?.to_str().ok()).unwrap_or_default();
+    let implied = match uri.scheme_str() {
+        Some("https") => ":443",
+        Some("http") => ":80",
+        _ => "",
+    };
+    let host = host.strip_suffix(implied).unwrap_or(host);
     // All bytes are looked at, without a branch for each: most hosts have none of these.
     let is_plain =
         host.bytes().fold(true, |is_plain, byte| is_plain & !matches!(byte, b'@'..=b'Z'));

@@ -46,7 +46,7 @@ type IsOurs = Arc<dyn Fn(&dyn Any) -> Option<bool> + Send + Sync>;
 /// What is known of a request before it is made.
 #[derive(Clone, Copy, Debug)]
 pub struct Call<'a> {
-    /// Whom it asks: a host in lower case, with its port if it was said.
+    /// Whom it asks: a host in lower case, with its port if that is not the scheme's own.
     pub host: &'a str,
     /// What it asks to do.
     pub method: &'a Method,

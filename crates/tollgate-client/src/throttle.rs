@@ -89,7 +89,7 @@ impl Throttle {
         self.lane_of_key(Key::named(key), self.is_by_endpoint)
     }
 
-    /// The lane of requests to a host (its name in lower case, and its port if that is said) by whoever shows these
+    /// The lane of requests to a host (its name in lower case, and its port if that is not the scheme's own) by whoever shows these
     /// fields: `Authorization`, or another in which keys are shown. It is that of `Rules`, unless they are
     /// told otherwise. Without a key it is the lane of the host. Beyond
     /// [`KEYS_OF_SOMEBODY_MAX`](crate::bounds::KEYS_OF_SOMEBODY_MAX) keys newcomers share that one.

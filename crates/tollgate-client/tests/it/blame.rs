@@ -50,15 +50,23 @@ async fn an_answer_is_not_lost_because_others_have_failed_meanwhile() {
 #[tokio::test(start_paused = true)]
 async fn a_host_is_its_name_alone() {
     let (mut client, server) = client(Rules::new(), vec![answer(500, ""); 9]);
-    for uri in ["http://user:secret@API.example.com/", "http://api.example.com/"] {
-        for _ in 0..if uri.contains('@') { 3 } else { 2 } {
-            assert_eq!(status(&send(&mut client, to(uri)).await), 500);
-        }
+    for uri in [
+        "http://user:secret@API.example.com/",
+        "http://user:other@api.example.com:80/",
+        "http://api.example.com/",
+        "https://api.example.com:443/",
+        "https://api.example.com/",
+    ] {
+        assert_eq!(status(&send(&mut client, to(uri)).await), 500);
+    }
+    // Another port is another host.
+    for uri in ["http://api.example.com:443/", "https://api.example.com:80/"] {
+        assert_eq!(status(&send(&mut client, to(uri)).await), 500);
     }
     let answered = send(&mut client, to("http://User:Secret@api.EXAMPLE.com/")).await;
     let Err(SendError::Open(open)) = answered else { panic!("{answered:?}") };
     assert_eq!(&*open.key, "api.example.com");
-    assert_eq!(server.arrivals().len(), 5);
+    assert_eq!(server.arrivals().len(), 7);
 
     let mut by_field = request(Method::GET);
     *by_field.uri_mut() = "/things".parse().unwrap();
