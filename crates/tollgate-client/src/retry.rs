@@ -170,7 +170,7 @@ impl Retry {
     {
         let now = clock::now();
         let mut series = self.begin(now);
-        self.earn(&self.share, now);
+        self.earn(&self.share);
         loop {
             let (last, cause) = match attempt().await {
                 Attempt::Done(value) => return value,
@@ -188,8 +188,8 @@ impl Retry {
     }
 
     /// The first attempt of a series is made.
-    pub(crate) fn earn(&self, share: &Share, now: Instant) {
-        share.earn(self.percent, now);
+    pub(crate) fn earn(&self, share: &Share) {
+        share.earn(self.percent);
     }
 
     /// When to try again, if at all: only at a moment at which that can be.

@@ -205,7 +205,7 @@ impl Course<'_> {
         let now = now.unwrap_or(pass.went_at());
         let permits = self.circuits.enter_at(now).map_err(NotStarted::Open)?;
         if self.series.is_new() {
-            self.retry.earn(self.circuits.share(), now);
+            self.retry.earn(self.circuits.share());
         }
         Ok(permits)
     }

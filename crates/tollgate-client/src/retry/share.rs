@@ -1,6 +1,6 @@
 //! How many requests may be retries.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -29,11 +29,10 @@ impl Share {
     }
 
     /// A request is made that is no retry, of a hundred of which so many may be.
-    pub(crate) fn earn(&self, percent: u32, now: Instant) {
-        self.with_saved(now, |saved| {
-            let most = RETRIES_SAVED_BY_REQUESTS_MAX * 1_000;
-            saved.by_requests = (saved.by_requests + u64::from(percent) * 10).min(most);
-        });
+    pub(crate) fn earn(&self, percent: u32) {
+        let mut saved = self.saved();
+        let most = RETRIES_SAVED_BY_REQUESTS_MAX * 1_000;
+        saved.by_requests = (saved.by_requests + u64::from(percent) * 10).min(most);
     }
 
     /// Whether a retry may be made; then it is taken off.
@@ -56,11 +55,15 @@ impl Share {
     }
 
     fn with_saved<T>(&self, now: Instant, change: impl FnOnce(&mut Saved) -> T) -> T {
-        let mut saved = self.saved.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut saved = self.saved();
         // A millisecond earns a thousandth; what is left of one counts the next time.
         let earned = now.saturating_duration_since(saved.at).as_millis() as u64;
         saved.by_time = (saved.by_time + earned).min(RETRIES_SAVED_BY_TIME_MAX * 1_000);
         saved.at += Duration::from_millis(earned);
         change(&mut saved)
+    }
+
+    fn saved(&self) -> MutexGuard<'_, Saved> {
+        self.saved.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
