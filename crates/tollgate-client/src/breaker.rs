@@ -23,7 +23,9 @@ pub use self::circuit::{CallError, Circuit, Open, Permit};
 pub(crate) use self::machine::Outcome;
 use crate::bounds::FOREVER;
 use crate::clock;
-use crate::keyed::{Key, Keyed};
+#[cfg(any(feature = "reqwest", feature = "tower"))]
+use crate::keyed::Key;
+use crate::keyed::Keyed;
 use crate::retry::Share;
 #[cfg(any(feature = "reqwest", feature = "tower"))]
 use crate::whose::Whose;
@@ -203,7 +205,7 @@ impl Breaker {
             let share = if is_kept { Arc::new(Share::new(now)) } else { others() };
             Shared::new(key, self.listener.clone(), share, self.settings, now)
         };
-        Circuit::of(self.circuits.by_key.get(Key::named(key), make, is_idle))
+        Circuit::of(self.circuits.by_key.get(key, make, is_idle))
     }
 
     /// The circuit of whoever was refused by a host, if it was.
@@ -212,15 +214,17 @@ impl Breaker {
         self.circuits.of_refused.find(Key { name: host, whose }).map(Circuit::of)
     }
 
-    /// The circuit of whoever is refused by a host. Only refusals open it, and what is told of it is the host alone.
+    /// The circuit of whoever is refused by a host, if there is room for one. Only refusals open it, and what is told of it is
+    /// the host alone.
     #[cfg(any(feature = "reqwest", feature = "tower"))]
-    fn refusals_from_now_on(&self, host: &str, whose: Whose) -> Circuit {
-        let make = |_| {
+    fn refusals_from_now_on(&self, host: &str, whose: Whose) -> Option<Circuit> {
+        let make = || {
             let settings = Settings { slow: None, ..self.settings };
             let share = Arc::clone(&self.share_of_others);
             Shared::new(host, self.listener.clone(), share, settings, clock::now())
         };
-        Circuit::of(self.circuits.of_refused.get(Key { name: host, whose }, make, is_idle))
+        let key = Key { name: host, whose };
+        self.circuits.of_refused.get_kept(key, make, is_idle).map(Circuit::of)
     }
 
     /// Circuits made under other rules stay with whoever has them.

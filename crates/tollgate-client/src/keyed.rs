@@ -15,20 +15,13 @@ pub(crate) struct Key<'a> {
     pub(crate) whose: Whose,
 }
 
-impl<'a> Key<'a> {
-    /// What is shared by all who come under that name.
-    pub(crate) fn named(name: &'a str) -> Self {
-        Self { name, whose: Whose::NOBODY }
-    }
-
+impl Key<'_> {
     fn room(&self) -> usize {
         if self.whose == Whose::NOBODY { KEYS_MAX } else { KEYS_OF_SOMEBODY_MAX }
     }
 }
 
-/// Things by their key. When there is no room, those that nobody holds and that remember nothing are
-/// forgotten; if there are none, somebody's is the one that all share under its name, and a newcomer's
-/// under a name of its own is its own alone, and shared with nobody.
+/// Things by their key. When there is no room, those that nobody holds and that remember nothing are forgotten.
 pub(crate) struct Keyed<T> {
     hasher: Quick,
     things: Mutex<Things<T>>,
@@ -52,36 +45,39 @@ impl<T> Keyed<T> {
         Self { hasher: Quick::default(), things: Mutex::new(things) }
     }
 
-    /// The thing of a key. `make` is told whether others will find what it makes.
+    /// The thing of a name. If there is no room for it, it is one of its own, and shared with nobody: `make` is told whether
+    /// others will find what it makes.
     pub(crate) fn get(
         &self,
-        mut key: Key<'_>,
-        make: impl FnOnce(bool) -> T,
+        name: &str,
+        make: impl Fn(bool) -> T,
         is_idle: impl Fn(&T) -> bool,
     ) -> Arc<T> {
+        let kept = self.get_kept(Key { name, whose: Whose::NOBODY }, || make(true), is_idle);
+        kept.unwrap_or_else(|| Arc::new(make(false)))
+    }
+
+    /// The thing of a key, unless there is no room for it.
+    pub(crate) fn get_kept(
+        &self,
+        key: Key<'_>,
+        make: impl FnOnce() -> T,
+        is_idle: impl Fn(&T) -> bool,
+    ) -> Option<Arc<T>> {
         let mut things = self.things();
-        let mut hash = self.hasher.hash_one(key);
+        let hash = self.hasher.hash_one(key);
         if let Some(known) = things.find(hash, key) {
-            return known;
+            return Some(known);
         }
-        let mut has_room = things.make_room(key, is_idle);
-        if !has_room && key.whose != Whose::NOBODY {
-            key = Key::named(key.name);
-            hash = self.hasher.hash_one(key);
-            if let Some(known) = things.find(hash, key) {
-                return known;
-            }
-            has_room = things.by_hash.len() < key.room();
+        // Two keys with one hash are as good as impossible, and there is room for the first.
+        if things.by_hash.contains_key(&hash) || !things.make_room(key, is_idle) {
+            return None;
         }
-        // Two keys with one hash are as good as impossible; the second would be on its own.
-        let is_kept = has_room && !things.by_hash.contains_key(&hash);
-        let made = Arc::new(make(is_kept));
-        if is_kept {
-            let Key { name, whose } = key;
-            let entry = Entry { name: name.into(), whose, thing: Arc::clone(&made) };
-            things.by_hash.insert(hash, entry);
-        }
-        made
+        let made = Arc::new(make());
+        let Key { name, whose } = key;
+        let entry = Entry { name: name.into(), whose, thing: Arc::clone(&made) };
+        things.by_hash.insert(hash, entry);
+        Some(made)
     }
 
     /// The thing of a key, if there is one.
@@ -182,9 +178,7 @@ mod tests {
     #[test]
     fn a_key_keeps_its_thing_and_idle_ones_make_room() {
         let keyed: Keyed<u32> = Keyed::new();
-        let get = |key: u32, thing| {
-            keyed.get(Key::named(&key.to_string()), |_| thing, |thing| *thing == 0)
-        };
+        let get = |key: u32, thing| keyed.get(&key.to_string(), |_| thing, |thing| *thing == 0);
         let held = get(0, 0);
         for key in 1..KEYS_MAX as u32 {
             get(key, key % 2);
@@ -198,7 +192,7 @@ mod tests {
     #[test]
     fn without_room_a_newcomer_is_on_its_own() {
         let keyed: Keyed<u32> = Keyed::new();
-        let get = |key: u32, thing| *keyed.get(Key::named(&key.to_string()), |_| thing, |_| false);
+        let get = |key: u32, thing| *keyed.get(&key.to_string(), |_| thing, |_| false);
         for key in 0..KEYS_MAX as u32 {
             get(key, 1);
         }
@@ -208,22 +202,33 @@ mod tests {
     }
 
     #[test]
-    fn without_room_for_another_key_a_name_is_shared_and_other_names_have_room() {
+    fn however_many_keys_there_are_names_have_room_and_what_is_needed_stays() {
         let keyed: Keyed<u32> = Keyed::new();
-        let get = |name: &str, whose: u32, thing| {
+        let get = |whose: u32| {
             let whose = Whose::called(&whose.to_string());
-            *keyed.get(Key { name, whose }, |_| thing, |_| false)
+            keyed.get_kept(Key { name: "api", whose }, || 1, |_| false)
         };
+        let first = get(0);
         for whose in 0..10 * KEYS_MAX as u32 {
-            get("api", whose, whose);
+            assert_eq!(get(whose).is_some(), whose < KEYS_OF_SOMEBODY_MAX as u32, "{whose}");
         }
-        let shared = KEYS_OF_SOMEBODY_MAX as u32;
-        assert_eq!(get("api", 0, 99_999), 0, "who was there has its own");
-        assert_eq!(get("api", 99_998, 99_999), shared, "newcomers share one");
-        assert_eq!(get("api", 99_997, 99_999), shared);
-        assert_eq!(get("other", 99_997, 7), 7, "another name has room");
-        assert_eq!(get("other", 99_996, 8), 7);
-        let kept = keyed.things().by_hash.len();
-        assert_eq!(kept, KEYS_OF_SOMEBODY_MAX + 2);
+        assert!(Arc::ptr_eq(&first.unwrap(), &get(0).unwrap()));
+        assert_eq!(keyed.things().by_hash.len(), KEYS_OF_SOMEBODY_MAX);
+        assert!(*keyed.get("api", u32::from, |_| false) == 1, "it is kept");
+    }
+
+    #[test]
+    fn keys_that_nobody_needs_make_room_sooner_or_later() {
+        let keyed: Keyed<u32> = Keyed::new();
+        let get = |whose: u32, is_idle| {
+            let whose = Whose::called(&whose.to_string());
+            keyed.get_kept(Key { name: "api", whose }, || 1, |_| is_idle).is_some()
+        };
+        for whose in 0..KEYS_OF_SOMEBODY_MAX as u32 {
+            assert!(get(whose, false));
+        }
+        assert!(!get(5_000, false));
+        let refused = (0..KEYS_MAX as u32).take_while(|whose| !get(6_000 + whose, true)).count();
+        assert_eq!(refused, KEYS_LOOKED_AT_EVERY);
     }
 }

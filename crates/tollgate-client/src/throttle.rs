@@ -86,11 +86,12 @@ impl Throttle {
     /// The lane of a key. Lanes of more than [`KEYS_MAX`](crate::bounds::KEYS_MAX) keys that know
     /// something are not told apart from new ones.
     pub fn lane(&self, key: &str) -> Lane {
-        self.lane_of_key(Key::named(key), self.is_by_endpoint)
+        let shared = self.lanes.get(key, |_| self.new_lane(), is_fresh);
+        Lane { shared, is_of_endpoint: self.is_by_endpoint }
     }
 
-    /// The lane of requests to a host (its name in lower case, and its port if that is not the scheme's own) by whoever shows these
-    /// fields: `Authorization`, or another in which keys are shown. It is that of `Rules`, unless they are
+    /// The lane of requests to a host (its name in lower case, and its port if that is not the scheme's own) by whoever
+    /// shows these fields: `Authorization`, or another in which keys are shown. It is that of `Rules`, unless they are
     /// told otherwise. Without a key it is the lane of the host. Beyond
     /// [`KEYS_OF_SOMEBODY_MAX`](crate::bounds::KEYS_OF_SOMEBODY_MAX) keys newcomers share that one.
     pub fn lane_of(&self, host: &str, fields: &HeaderMap) -> Lane {
@@ -99,11 +100,15 @@ impl Throttle {
 
     /// All endpoints of a host share a lane.
     pub(crate) fn lane_of_whom(&self, host: &str, whose: Whose) -> Lane {
-        self.lane_of_key(Key { name: host, whose }, false)
+        let key = Key { name: host, whose };
+        match self.lanes.get_kept(key, || self.new_lane(), is_fresh) {
+            Some(shared) => Lane { shared, is_of_endpoint: false },
+            None => Lane { is_of_endpoint: false, ..self.lane(host) },
+        }
     }
 
-    fn lane_of_key(&self, key: Key<'_>, is_of_endpoint: bool) -> Lane {
-        let make = |_| Shared {
+    fn new_lane(&self) -> Shared {
+        Shared {
             wait_max: self.wait_max,
             turn: tokio::sync::Mutex::new(()),
             news: Notify::new(),
@@ -112,10 +117,12 @@ impl Throttle {
                 pace: Pace::default(),
                 local: self.limit.map(|limit| Local::new(limit, clock::now(), clock::date())),
             }),
-        };
-        let shared = self.lanes.get(key, make, |shared| shared.is_fresh(clock::now()));
-        Lane { shared, is_of_endpoint }
+        }
     }
+}
+
+fn is_fresh(lane: &Shared) -> bool {
+    lane.known().is_fresh(clock::now())
 }
 
 impl Default for Throttle {
@@ -243,10 +250,6 @@ impl Lane {
 impl Shared {
     fn known(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn is_fresh(&self, now: Instant) -> bool {
-        self.known().is_fresh(now)
     }
 }
 

@@ -59,9 +59,10 @@ impl<'a> Both<'a> {
             Some(permit) if outcome == Outcome::Failure => permit.end(Outcome::NotMade, now),
             Some(permit) => permit.end(outcome, now),
             None if is_refused => {
-                let refusals = self.breaker.refusals_from_now_on(self.circuit.key(), whose);
-                refusals.was_refused_at(now);
-                self.refusals = Some(refusals);
+                self.refusals = self.breaker.refusals_from_now_on(self.circuit.key(), whose);
+                if let Some(refusals) = &self.refusals {
+                    refusals.was_refused_at(now);
+                }
             }
             None => {}
         }

@@ -80,11 +80,14 @@ impl Circuit {
         Open { key: self.shared.key.clone(), reason, retry_after }
     }
 
-    /// A call was refused that did not enter.
+    /// A call was refused that began before there was a circuit. One that has opened since is not told: it is others
+    /// who see how it is.
     #[cfg(any(feature = "reqwest", feature = "tower"))]
     pub(super) fn was_refused_at(&self, now: Instant) {
         self.shared.with(|machine| {
-            if let Ok(ticket) = machine.enter(now) {
+            if machine.state(now) == State::Closed
+                && let Ok(ticket) = machine.enter(now)
+            {
                 machine.leave(ticket, Outcome::Refusal, now);
             }
         });

@@ -164,6 +164,21 @@ async fn what_goes_well_for_another_key_does_not_hide_refusals() {
     assert_eq!(status(&send(&mut client, of("X-Api-Key: ben", "more")).await), 200);
 }
 
+/// A request that began before all others is refused after all of them. By then others are to see how it is.
+#[tokio::test(start_paused = true)]
+async fn a_refusal_that_comes_late_opens_nothing() {
+    let rules = without_retries();
+    let late = Server::new(95 * SECOND, |_, _| answer(429, ""));
+    let mut late = ClientLayer::new(rules.clone()).layer(late);
+    let under_way = tokio::spawn(async move { send(&mut late, of("X-Api-Key: anna", "")).await });
+    tokio::task::yield_now().await;
+    let mut client = client(rules);
+    let answered = storm(&mut client, "X-Api-Key: anna").await;
+    assert!(matches!(answered, Err(SendError::Open(_))), "{answered:?}");
+    assert_eq!(status(&under_way.await.unwrap()), 429);
+    assert_eq!(status(&send(&mut client, of("X-Api-Key: anna", "more")).await), 200);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_host_that_fails_one_key_is_left_alone_by_all() {
     let mut client = client(without_retries());
