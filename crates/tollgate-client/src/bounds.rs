@@ -33,7 +33,8 @@ pub const KEYS_MAX: usize = 1_024;
 /// to one host. However many keys somebody makes up, there is room for hosts.
 pub const KEYS_OF_SOMEBODY_MAX: usize = KEYS_MAX / 4 * 3;
 
-/// Newcomers with keys of their own, without room, for whom it is not looked again whether something can be forgotten.
+/// Newcomers with keys of their own, without room, for whom it is not looked again what can be forgotten: to look at all there is
+/// takes as long as many requests.
 pub(crate) const KEYS_LOOKED_AT_EVERY: usize = 64;
 
 /// Parts into which a breaker's window is cut: what it counts is that much too old at most.

@@ -220,8 +220,8 @@ impl Breaker {
     fn refusals_from_now_on(&self, host: &str, whose: Whose) -> Option<Circuit> {
         let make = || {
             let settings = Settings { slow: None, ..self.settings };
-            let share = Arc::clone(&self.share_of_others);
-            Shared::new(host, self.listener.clone(), share, settings, clock::now())
+            let now = clock::now();
+            Shared::new(host, self.listener.clone(), Arc::new(Share::new(now)), settings, now)
         };
         let key = Key { name: host, whose };
         self.circuits.of_refused.get_kept(key, make, is_idle).map(Circuit::of)

@@ -29,7 +29,7 @@ pub(crate) struct Keyed<T> {
 
 struct Things<T> {
     by_hash: HashMap<u64, Entry<T>, Quick>,
-    /// Newcomers with keys that still find no room, since when it was last looked there was nothing to forget.
+    /// Newcomers with keys for whom it is not looked what can be forgotten, since that was done a moment ago.
     without_room: usize,
 }
 
@@ -69,7 +69,7 @@ impl<T> Keyed<T> {
         if let Some(known) = things.find(hash, key) {
             return Some(known);
         }
-        // Two keys with one hash are as good as impossible, and there is room for the first.
+        // Two keys with one hash are as good as impossible. There is room for the first.
         if things.by_hash.contains_key(&hash) || !things.make_room(key, is_idle) {
             return None;
         }
@@ -115,13 +115,12 @@ impl<T> Things<T> {
         let is_needed = |thing: &Arc<T>| Arc::strong_count(thing) > 1 || !is_idle(thing);
         self.by_hash.retain(|_, entry| is_needed(&entry.thing));
         let has_room = self.by_hash.len() < key.room();
-        self.without_room = if has_room { 0 } else { KEYS_LOOKED_AT_EVERY };
+        self.without_room = KEYS_LOOKED_AT_EVERY;
         has_room
     }
 }
 
-/// Hashes keys in a few instructions, differently in every process. Whoever found keys that collide nevertheless
-/// would make a lookup among [`KEYS_MAX`] slower, and nothing else.
+/// Hashes keys in a few instructions, differently in every process.
 #[derive(Clone, Debug)]
 struct Quick(u64);
 
@@ -143,6 +142,8 @@ struct Folding(u64);
 
 impl Hasher for Folding {
     fn write(&mut self, bytes: &[u8]) {
+        // What follows the last whole word is filled up with zeroes, and may be zeroes itself.
+        self.write_u64(bytes.len() as u64);
         let (words, rest) = bytes.as_chunks();
         for word in words {
             self.write_u64(u64::from_le_bytes(*word));
@@ -187,6 +188,29 @@ mod tests {
         assert_eq!(*get(5_000, 5), 5, "there is room, since half of them are idle");
         assert_eq!(*get(5_000, 6), 5);
         assert!(Arc::ptr_eq(&held, &get(0, 3)), "one that is held stays");
+    }
+
+    #[test]
+    fn names_that_differ_by_zeroes_have_things_of_their_own() {
+        let keyed: Keyed<usize> = Keyed::new();
+        let names = [
+            "",
+            "\0",
+            "\0\0",
+            "a",
+            "\0a",
+            "a\0",
+            "aaaaaaaa",
+            "aaaaaaaa\0",
+            "user-1234",
+            "user-123\x004",
+        ];
+        for _ in 0..2 {
+            for (thing, name) in names.iter().enumerate() {
+                assert_eq!(*keyed.get(name, |_| thing, |_| false), thing, "{name:?}");
+            }
+        }
+        assert_eq!(keyed.things().by_hash.len(), names.len());
     }
 
     #[test]

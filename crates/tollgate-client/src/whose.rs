@@ -85,8 +85,8 @@ enum Named {
     First,
 }
 
-/// Schemes of `Authorization` whose values are signed, in lower case. All others show the same each time.
-static SIGNED: [(&str, Named); 12] = [
+/// Schemes of `Authorization` whose values are signed, in lower case. Those of all others are taken as they are.
+static SIGNED: [(&str, Named); 15] = [
     ("aws4-hmac-sha256", Named::ByScoped("credential")),
     ("aws4-ecdsa-p256-sha256", Named::ByScoped("credential")),
     ("goog4-hmac-sha256", Named::ByScoped("credential")),
@@ -99,6 +99,9 @@ static SIGNED: [(&str, Named); 12] = [
     ("aws", Named::First),
     ("sharedkey", Named::First),
     ("sharedkeylite", Named::First),
+    ("oss", Named::First),
+    ("acs", Named::First),
+    ("sdk-hmac-sha256", Named::By(&["access"])),
 ];
 
 /// Of what a value says of its caller. One that is signed, and does not say it as it should, is taken as it is.
@@ -106,6 +109,7 @@ fn hash(value: &[u8], may_be_signed: bool) -> u64 {
     let mut hasher = SECRET.build_hasher();
     let is_named = may_be_signed && hash_name(value, &mut hasher).is_some();
     if !is_named {
+        // Behind what was hashed of a scheme, if it was one.
         hasher.write(value);
     }
     hasher.finish()
@@ -116,13 +120,18 @@ fn hash_name(value: &[u8], hasher: &mut impl Hasher) -> Option<()> {
     let space = value.iter().position(|byte| *byte == b' ')?;
     let (scheme, rest) = value.split_at(space);
     let is_scheme = |known: &str| scheme.eq_ignore_ascii_case(known.as_bytes());
-    let (_, named) = SIGNED.iter().find(|(known, _)| is_scheme(known))?;
+    let (known, named) = SIGNED.iter().find(|(known, _)| is_scheme(known))?;
+    hash_part(known.as_bytes(), hasher);
     match named {
         Named::By(names) => {
             // An application is somebody also without the user for whom it asks.
-            let mut parameters = names.iter().filter_map(|name| parameter(rest, name)).peekable();
+            let said = |name: &&'static str| Some((*name, parameter(rest, name)?));
+            let mut parameters = names.iter().filter_map(said).peekable();
             parameters.peek()?;
-            parameters.for_each(|parameter| hash_part(parameter, hasher));
+            for (name, said) in parameters {
+                hash_part(name.as_bytes(), hasher);
+                hash_part(said, hasher);
+            }
         }
         Named::ByScoped(name) => hash_part(before(parameter(rest, name)?, b'/')?, hasher),
         Named::First => hash_part(before(rest, b':')?, hasher),
@@ -147,15 +156,20 @@ fn parameter<'a>(mut rest: &'a [u8], wanted: &str) -> Option<&'a [u8]> {
         let name = before(rest, b'=')?;
         let is_wanted = name.eq_ignore_ascii_case(wanted.as_bytes());
         rest = &rest[name.len() + 1..];
-        let said = match rest {
-            [b'"', quoted @ ..] => &quoted[..end_of_quoted(quoted)?],
-            _ => before(rest, b',').unwrap_or(rest).trim_ascii_end(),
+        let (said, behind) = match rest {
+            [b'"', quoted @ ..] => {
+                let (said, behind) = quoted.split_at(end_of_quoted(quoted)?);
+                (said, &behind[1..])
+            }
+            _ => {
+                let said = before(rest, b',').unwrap_or(rest);
+                (said.trim_ascii_end(), &rest[said.len()..])
+            }
         };
         if is_wanted {
             return Some(said);
         }
-        let comma = rest[said.len()..].iter().position(|byte| *byte == b',')?;
-        rest = &rest[said.len() + comma + 1..];
+        rest = &behind[before(behind, b',')?.len() + 1..];
     }
 }
 

@@ -183,8 +183,8 @@ impl Policy {
         self.tenants.iter().flat_map(|lookup| lookup.table.tenants())
     }
 
-    /// What applies to a request: each limit adds what it charges to `charges`, which are empty, and
-    /// nobody has any unless it is [`Admission::Charged`].
+    /// What applies to a request. What its limits charge is put into `charges`, in the place of what was
+    /// there; nothing unless it is [`Admission::Charged`].
     ///
     /// Nothing is allocated unless more than eight limits apply, a limit counts by more than four
     /// attributes, or the request carries more than sixteen that the policy asks about.
@@ -194,6 +194,7 @@ impl Policy {
         scratch: &'r mut Scratch,
         charges: &mut Charges<'p, 'r>,
     ) -> Admission<'p, 'r> {
+        charges.clear();
         let mut facts = Facts::default();
         let owner = self.learn(request, &mut facts);
         if let Some(entry) = self.compiled.deny.find(request.layer, &facts) {

@@ -94,10 +94,10 @@ impl Limiter {
     /// wrong, the answer is a verdict.
     pub fn check(&self, request: &Request<'_>) -> Verdict {
         let mut verdict = Verdict::begin(self.policy.load());
-        if let Some(asked) = self.decide(&mut verdict, request, None) {
-            verdict = asked.wait();
-        }
-        verdict
+        let Some(asked) = self.decide(&mut verdict, request, None) else { return verdict };
+        // It has hold of the policy, which for long makes others slower.
+        drop(verdict);
+        asked.wait()
     }
 
     /// Decides one request without waiting: for callers that have other things to do until the

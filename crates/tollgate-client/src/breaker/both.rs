@@ -16,8 +16,6 @@ pub(crate) struct Both<'a> {
     circuit: Circuit,
     /// Who asks, unless one circuit is for both.
     whose: Option<Whose>,
-    /// There if it was ever refused.
-    refusals: Option<Circuit>,
 }
 
 /// A call that was let through by both.
@@ -30,26 +28,25 @@ pub(crate) struct Permits {
 impl<'a> Both<'a> {
     /// Of a host, and of who asks it.
     pub(crate) fn of(breaker: &'a Breaker, host: &str, whose: Whose) -> Self {
-        let refusals = breaker.refusals(host, whose);
-        Self { breaker, circuit: breaker.circuit(host), whose: Some(whose), refusals }
+        Self { breaker, circuit: breaker.circuit(host), whose: Some(whose) }
     }
 
     /// One, under that key, for whatever happens.
     pub(crate) fn one(breaker: &'a Breaker, key: &str) -> Self {
-        Self { breaker, circuit: breaker.circuit(key), whose: None, refusals: None }
+        Self { breaker, circuit: breaker.circuit(key), whose: None }
     }
 
     pub(crate) fn check_at(&self, now: Instant) -> Result<(), Open> {
         self.circuit.check_at(now)?;
-        self.refusals.as_ref().map_or(Ok(()), |refusals| refusals.check_at(now))
+        self.refusals().map_or(Ok(()), |refusals| refusals.check_at(now))
     }
 
     pub(crate) fn enter_at(&self, now: Instant) -> Result<Permits, Open> {
-        let refusals = self.refusals.as_ref().map(|refusals| refusals.enter_at(now)).transpose()?;
+        let refusals = self.refusals().map(|refusals| refusals.enter_at(now)).transpose()?;
         Ok(Permits { permit: self.circuit.enter_at(now)?, refusals })
     }
 
-    pub(crate) fn leave(&mut self, permits: Permits, outcome: Outcome, now: Instant) {
+    pub(crate) fn leave(&self, permits: Permits, outcome: Outcome, now: Instant) {
         let Permits { permit, refusals } = permits;
         let Some(whose) = self.whose else { return permit.end(outcome, now) };
         let is_refused = outcome == Outcome::Refusal;
@@ -59,13 +56,16 @@ impl<'a> Both<'a> {
             Some(permit) if outcome == Outcome::Failure => permit.end(Outcome::NotMade, now),
             Some(permit) => permit.end(outcome, now),
             None if is_refused => {
-                self.refusals = self.breaker.refusals_from_now_on(self.circuit.key(), whose);
-                if let Some(refusals) = &self.refusals {
-                    refusals.was_refused_at(now);
-                }
+                let refusals = self.breaker.refusals_from_now_on(self.circuit.key(), whose);
+                refusals.iter().for_each(|refusals| refusals.was_refused_at(now));
             }
             None => {}
         }
+    }
+
+    /// That of the caller, if it was ever refused: perhaps while this request waited, so it is looked for anew.
+    fn refusals(&self) -> Option<Circuit> {
+        self.breaker.refusals(self.circuit.key(), self.whose?)
     }
 
     /// Whom it asks: a host, or what circuits go by.

@@ -249,7 +249,8 @@ impl fmt::Display for Open {
         f.write_str(&self.key)?;
         f.write_str(match self.reason {
             Reason::Forced => " was not called: its circuit was opened by hand",
-            Reason::Refusals => " has refused all calls of late and was not called",
+            Reason::Refusals => " has refused everything of late and was not called",
+            Reason::Rested => " is being tried by others after a pause, and was not called",
             _ => " does not work of late and was not called",
         })?;
         match self.retry_after {

@@ -161,7 +161,7 @@ impl<'a> Reader<'a> {
         let sign = if self.skip(b'-') { -1 } else { 1 };
         let (whole, digits) = self.digits();
         if !self.skip(b'.') {
-            return (1..=15).contains(&digits).then_some(Item::Integer(sign * whole));
+            return (1..=15).contains(&digits).then(|| Item::Integer(sign * whole));
         }
         let (fraction, decimals) = self.digits();
         let unit = match decimals {

@@ -95,6 +95,24 @@ fn who_signs_each_request_is_known_by_name() {
     check("SharedKey account:c2lnMQ==", "SharedKey account:c2lnMg==", true);
     check("SharedKey account:c2lnMQ==", "SharedKey another:c2lnMQ==", false);
     check("AWS AKID:c2lnMQ==", "AWS AKID:c2lnMg==", true);
+    check("OSS AKID:c2lnMQ==", "OSS AKID:c2lnMg==", true);
+    check("acs AKID:c2lnMQ==", "acs AKID:c2lnMg==", true);
+    check("SDK-HMAC-SHA256 Access=A, Signature=1", "SDK-HMAC-SHA256 Access=A, Signature=2", true);
+}
+
+#[test]
+fn a_quoted_comma_ends_nothing() {
+    for before in [r#"realm="Acme, Inc.,""#, r#"uri="/items?ids=1,2,""#, r#"realm="""#] {
+        let said = |response| format!(r#"Digest {before}, username="bob", response="{response}""#);
+        check(&said("1"), &said("2"), true);
+    }
+}
+
+#[test]
+fn the_same_name_under_another_scheme_or_parameter_is_somebody_else() {
+    check(r#"Digest username="x""#, r#"Hawk id="x""#, false);
+    check(r#"OAuth oauth_consumer_key="a""#, r#"OAuth oauth_token="a""#, false);
+    check("AWS a:1", "SharedKey a:1", false);
 }
 
 #[test]

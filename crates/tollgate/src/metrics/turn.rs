@@ -32,7 +32,7 @@ struct Denials {
     since: Timestamp,
     /// How many there were since; no more than are looked at one by one.
     count: u32,
-    /// Denials until the next that is looked at, when there were many.
+    /// Denials until the next that is looked at, when there were many; zero before the first is.
     left: u32,
 }
 
@@ -110,7 +110,7 @@ impl Pace {
 }
 
 impl Denials {
-    const NEW: Self = Self { since: Timestamp::EPOCH, count: 0, left: 1 };
+    const NEW: Self = Self { since: Timestamp::EPOCH, count: 0, left: 0 };
 
     #[inline]
     fn are_many(self) -> bool {
@@ -129,6 +129,9 @@ impl Denials {
         let mut denials = DENIALS.get();
         if !denials.is_same_period(now) {
             (denials.since, denials.count) = (now, 0);
+        }
+        if denials.left == 0 {
+            denials.left = gap(DENIALS_ONE_IN);
         }
         let weight = if !denials.are_many() {
             denials.count += 1;
@@ -230,6 +233,19 @@ mod tests {
         let weights = weights(64 * 8_000, 0);
         let is_seen = |place: usize| weights[place..].iter().step_by(64).any(|it| *it > 0);
         assert!((0..64).all(is_seen));
+    }
+
+    #[test]
+    fn the_first_denial_of_many_counts_for_no_more_than_those_that_follow() {
+        let last_of_101 = |_| {
+            let weights = || (0..101).map(|_| Turn::weight_of_denial(START)).last();
+            thread::spawn(weights).join().expect("no panic").expect("there are some")
+        };
+        let sum: u32 = (0..100).map(last_of_101).sum();
+        assert!(
+            sum <= 5 * DENIALS_ONE_IN,
+            "about one in {DENIALS_ONE_IN} for {DENIALS_ONE_IN}: {sum}"
+        );
     }
 
     #[test]

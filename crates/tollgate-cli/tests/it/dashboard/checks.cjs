@@ -102,7 +102,7 @@ const checks = {
     const told = page.locator("#keys-table table:not([hidden]) a.key bdi", { hasText: keyOf("needle") });
     for (const choice of ["input[value=busy]", "input[value=hour]", "input[value=day]"]) {
       await page.check(choice, { force: true });
-      // Of requests that come fast one in 64 is looked at, so it may be none of nine, and is some of 200.
+      // Of requests that come fast few are looked at, so it may be none of nine, and is some of 200.
       const began = performance.now();
       while (!(await told.count())) {
         assert.ok(performance.now() - began < PATIENCE_MS, `nothing is told by ${choice}`);
