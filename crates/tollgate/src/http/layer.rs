@@ -191,13 +191,12 @@ where
         let request = Request::from_parts(parts, RequestBody::new(body, flow.map(Box::new)));
         match asked {
             Asked::Ready(verdict) => {
-                let admitted = self.shared.admit(verdict, asker);
+                let admitted = self.shared.admit(verdict, asker, request.headers());
                 ResponseFuture::judged(admitted, &mut self.inner, made_ready, request)
             }
             Asked::Waiting(verdict) => {
-                let asking = Asking::new(verdict, Arc::clone(&self.shared), asker);
-                let service = made_ready(&mut self.inner);
-                ResponseFuture::asking(asking, Call { service, request })
+                let call = Call { service: made_ready(&mut self.inner), request };
+                ResponseFuture::asking(Asking::new(verdict, Arc::clone(&self.shared), asker, call))
             }
         }
     }

@@ -50,19 +50,21 @@ impl Added {
     }
 }
 
-/// What becomes of a request.
+/// What becomes of a request. What it takes along is large and goes a long way, so it is in a box.
 pub(super) enum Admitted {
     /// It goes on.
-    Passed(Passage),
+    Passed(Box<Passage>),
     /// It goes on when its moment has come.
-    Held(Ticket, Passage),
+    Held(Ticket, Box<Passage>),
     /// It is answered here.
-    Refused(Denial),
+    Refused(Response<Bytes>),
 }
 
 /// What a request that goes on takes along, for its response.
 pub(super) struct Passage {
-    told: Told,
+    verdict: Verdict,
+    /// When that was right.
+    at: Timestamp,
     slot: Option<Slot>,
     /// Whom to tell what the request cost, if a limit waits for that.
     awaiting: Option<Arc<Limiter>>,
@@ -71,25 +73,10 @@ pub(super) struct Passage {
 
 /// What is remembered of a request until it is judged.
 pub(super) struct Asker {
-    /// How the waits of its client are spread.
-    spread: u64,
+    /// Whose waits are spread, if it is denied.
+    client_ip: IpAddr,
     /// What there is to be said of its streams, if they are counted.
     pub(super) known: Option<Arc<Known>>,
-}
-
-/// What a response says of the limits.
-struct Told {
-    verdict: Verdict,
-    /// When that was right.
-    at: Timestamp,
-    spread: u64,
-}
-
-/// A request that does not go on, and why.
-pub(super) struct Denial {
-    told: Told,
-    /// Why, if not for what the limits said.
-    otherwise: Option<Refusal>,
 }
 
 impl Shared {
@@ -126,7 +113,7 @@ impl Shared {
         if room.capacity() <= ROOM_BYTES_KEPT {
             ROOM.set(room);
         }
-        Ok((asked, Asker { spread: self.spread.hash_one(client_ip), known }))
+        Ok((asked, Asker { client_ip, known }))
     }
 
     fn client_ip(&self, parts: &Parts, policy: &Policy) -> Result<IpAddr, Refusal> {
@@ -141,78 +128,82 @@ impl Shared {
             .map_err(|error| Refusal::Ambiguous(error.to_string()))
     }
 
-    /// What becomes of a request that was judged so.
-    pub(super) fn admit(self: &Arc<Self>, verdict: Verdict, asker: Asker) -> Admitted {
-        let Asker { spread, known } = asker;
-        let told = Told { verdict, at: self.limiter.now(), spread };
-        if !told.verdict.is_allowed() {
-            return Admitted::Refused(Denial { told, otherwise: None });
+    /// What becomes of a request with these headers that was judged so.
+    pub(super) fn admit(
+        self: &Arc<Self>,
+        verdict: Verdict,
+        asker: Asker,
+        headers: &HeaderMap,
+    ) -> Admitted {
+        let at = self.limiter.now();
+        if !verdict.is_allowed() {
+            let mut answer = refusal::by_verdict(&verdict, headers);
+            let spread = self.spread.hash_one(asker.client_ip);
+            fields::insert(answer.headers_mut(), &verdict, at, spread);
+            return Admitted::Refused(answer);
         }
-        if told.verdict.delay() == Micros::ZERO {
-            return Admitted::Passed(self.passage(told, known));
+        if verdict.delay() == Micros::ZERO {
+            return Admitted::Passed(self.passage(verdict, at, asker));
         }
-        match Ticket::draw(self, &told.verdict) {
-            Some(ticket) => Admitted::Held(ticket, self.passage(told, known)),
-            None => Admitted::Refused(Denial { told, otherwise: Some(Refusal::TooManyHeld) }),
+        match Ticket::draw(self, &verdict) {
+            Some(ticket) => Admitted::Held(ticket, self.passage(verdict, at, asker)),
+            None => {
+                let mut answer = Refusal::TooManyHeld.answer(headers);
+                insert_allowed(answer.headers_mut(), &verdict, at);
+                Admitted::Refused(answer)
+            }
         }
     }
 
-    fn passage(&self, mut told: Told, known: Option<Arc<Known>>) -> Passage {
-        let slot = self.slots.hold(&mut told.verdict);
-        let awaiting = bill::is_awaited(&told.verdict).then(|| Arc::clone(&self.limiter));
-        Passage { told, slot, awaiting, known }
+    fn passage(&self, mut verdict: Verdict, at: Timestamp, asker: Asker) -> Box<Passage> {
+        let slot = self.slots.hold(&mut verdict);
+        let awaiting = bill::is_awaited(&verdict).then(|| Arc::clone(&self.limiter));
+        // The response may be long in coming, and others look at the policy meanwhile.
+        Box::new(Passage { verdict: verdict.kept(), at, slot, awaiting, known: asker.known })
     }
 }
 
 impl Passage {
     /// Whether what limits count is in the body of the response.
     pub(super) fn reads_response(&self) -> bool {
-        self.known.is_some() || self.awaiting.is_some() && bill::is_in_body(&self.told.verdict)
+        self.known.is_some() || self.awaiting.is_some() && bill::is_in_body(&self.verdict)
     }
 
     /// The service's response, with what the limits have to say.
-    pub(super) fn dress<R>(self, mut response: Response<R>) -> Response<ResponseBody<R>> {
-        let Self { told, slot, awaiting, known } = self;
+    pub(super) fn dress<R>(
+        mut self: Box<Self>,
+        mut response: Response<R>,
+    ) -> Response<ResponseBody<R>> {
+        let (verdict, at) = (&self.verdict, self.at);
         let headers = response.headers();
-        let bill = awaiting.map(|limiter| Bill::of(limiter, &told.verdict, &response));
-        if let Some(exhausted) = known.as_ref().and_then(|known| known.silenced()) {
+        let bill = self.awaiting.take().map(|limiter| Bill::of(limiter, verdict, &response));
+        if let Some(exhausted) = self.known.as_ref().and_then(|known| known.silenced()) {
             let mut answer = refusal::grpc_exhausted(&exhausted.to_string());
-            told.insert_into(answer.headers_mut());
+            insert_allowed(answer.headers_mut(), verdict, at);
             return answer.map(ResponseBody::refusal);
         }
+        let known = self.known.take();
         let flow = known.and_then(|known| Flow::of(&known, Direction::Down, headers));
         let watched = (bill.is_some() || flow.is_some()).then(|| {
             let is_grpc = refusal::is_grpc(headers);
             Box::new(Watched { bill, flow, is_grpc })
         });
-        told.insert_into(response.headers_mut());
+        insert_allowed(response.headers_mut(), verdict, at);
+        let slot = self.slot.take();
         response.map(|body| ResponseBody::passed(body, slot, watched))
     }
 
     /// The service has no response: it failed, and what waits to be told its cost is owed nothing.
-    pub(super) fn fail(self) {
+    pub(super) fn fail(self: Box<Self>) {
         if let Some(limiter) = self.awaiting {
-            drop(Bill::of_failure(limiter, &self.told.verdict));
+            drop(Bill::of_failure(limiter, &self.verdict));
         }
     }
 }
 
-impl Denial {
-    /// The answer to a request with these headers.
-    pub(super) fn answer(&self, headers: &HeaderMap) -> Response<Bytes> {
-        let mut answer = match &self.otherwise {
-            None => refusal::by_verdict(&self.told.verdict, headers),
-            Some(refusal) => refusal.answer(headers),
-        };
-        self.told.insert_into(answer.headers_mut());
-        answer
-    }
-}
-
-impl Told {
-    fn insert_into(&self, headers: &mut HeaderMap) {
-        fields::insert(headers, &self.verdict, self.at, self.spread);
-    }
+/// Writes the fields of a request that no limit denies: there is no wait to spread.
+fn insert_allowed(headers: &mut HeaderMap, verdict: &Verdict, at: Timestamp) {
+    fields::insert(headers, verdict, at, 0);
 }
 
 /// Whom a request is for: it must name one host, and only one. Over HTTP/2 the name is in its

@@ -32,25 +32,31 @@ pin_project! {
 }
 
 pin_project! {
+    // What most requests never are is in a box, so that they need no room for it.
     #[project = StateProjection]
     enum State<S, B>
     where
         S: Service<Request<RequestBody<B>>>,
     {
         Refused { answer: Option<Response<Bytes>> },
-        Asking { asking: Asking, call: Option<Call<S, B>> },
-        Held {
-            // Before the call, so that a place is given up before anything else ends.
-            ticket: Ticket,
-            #[pin]
-            timer: Sleep,
-            call: Option<(Call<S, B>, Passage)>,
-        },
+        Asking { asking: Box<Asking<S, B>> },
+        Held { held: Pin<Box<Held<S, B>>> },
         Called {
             #[pin]
             response: S::Future,
-            passage: Option<Passage>,
+            passage: Option<Box<Passage>>,
         },
+    }
+}
+
+pin_project! {
+    /// A request that waits for its moment.
+    struct Held<S, B> {
+        // Before the call, so that a place is given up before anything else ends.
+        ticket: Ticket,
+        #[pin]
+        timer: Sleep,
+        call: Option<(Call<S, B>, Box<Passage>)>,
     }
 }
 
@@ -69,8 +75,8 @@ where
     }
 
     /// The response to a request about which somebody is being asked.
-    pub(super) fn asking(asking: Asking, call: Call<S, B>) -> Self {
-        Self { state: State::Asking { asking, call: Some(call) } }
+    pub(super) fn asking(asking: Asking<S, B>) -> Self {
+        Self { state: State::Asking { asking: Box::new(asking) } }
     }
 
     /// The response to a request that was judged. If it has to wait, `ready` gives the service that
@@ -86,9 +92,7 @@ where
             Admitted::Held(ticket, passage) => {
                 State::held(ticket, passage, Call { service: ready(service), request })
             }
-            Admitted::Refused(denial) => {
-                State::Refused { answer: Some(denial.answer(request.headers())) }
-            }
+            Admitted::Refused(answer) => State::Refused { answer: Some(answer) },
         };
         Self { state }
     }
@@ -98,7 +102,11 @@ impl<S, B> State<S, B>
 where
     S: Service<Request<RequestBody<B>>>,
 {
-    fn called(service: &mut S, mut request: Request<RequestBody<B>>, passage: Passage) -> Self {
+    fn called(
+        service: &mut S,
+        mut request: Request<RequestBody<B>>,
+        passage: Box<Passage>,
+    ) -> Self {
         if passage.reads_response() {
             // What is packed cannot be read, and who asks for it so must not go uncounted.
             let plain = HeaderValue::from_static("identity");
@@ -107,8 +115,9 @@ where
         Self::Called { response: service.call(request), passage: Some(passage) }
     }
 
-    fn held(ticket: Ticket, passage: Passage, call: Call<S, B>) -> Self {
-        Self::Held { timer: ticket.timer(), ticket, call: Some((call, passage)) }
+    fn held(ticket: Ticket, passage: Box<Passage>, call: Call<S, B>) -> Self {
+        let timer = ticket.timer();
+        Self::Held { held: Box::pin(Held { ticket, timer, call: Some((call, passage)) }) }
     }
 }
 
@@ -128,22 +137,20 @@ where
                     let answer = answer.take().expect(ONCE);
                     return Poll::Ready(Ok(answer.map(ResponseBody::refusal)));
                 }
-                StateProjection::Asking { asking, call } => {
-                    let admitted = ready!(asking.poll(context));
-                    let mut call = call.take().expect(ONCE);
+                StateProjection::Asking { asking } => {
+                    let (admitted, mut call) = ready!(asking.poll(context));
                     match admitted {
                         Admitted::Passed(passage) => {
                             State::called(&mut call.service, call.request, passage)
                         }
                         Admitted::Held(ticket, passage) => State::held(ticket, passage, call),
-                        Admitted::Refused(denial) => {
-                            State::Refused { answer: Some(denial.answer(call.request.headers())) }
-                        }
+                        Admitted::Refused(answer) => State::Refused { answer: Some(answer) },
                     }
                 }
-                StateProjection::Held { ticket, timer, call } => {
-                    ready!(ticket.poll(timer, context));
-                    let (mut call, passage) = call.take().expect(ONCE);
+                StateProjection::Held { held } => {
+                    let held = held.as_mut().project();
+                    ready!(held.ticket.poll(held.timer, context));
+                    let (mut call, passage) = held.call.take().expect(ONCE);
                     State::called(&mut call.service, call.request, passage)
                 }
                 StateProjection::Called { response, passage } => {
@@ -172,28 +179,34 @@ where
     }
 }
 
-/// A verdict on its way.
-pub(super) struct Asking {
+/// A verdict on its way, and the request that waits for it.
+pub(super) struct Asking<S, B> {
     verdict: Option<Waiting<Verdict>>,
     shared: Arc<Shared>,
-    asker: Option<Asker>,
+    waiting: Option<(Asker, Call<S, B>)>,
 }
 
-impl Asking {
-    pub(super) fn new(verdict: Waiting<Verdict>, shared: Arc<Shared>, asker: Asker) -> Self {
-        Self { verdict: Some(verdict), shared, asker: Some(asker) }
+impl<S, B> Asking<S, B> {
+    pub(super) fn new(
+        verdict: Waiting<Verdict>,
+        shared: Arc<Shared>,
+        asker: Asker,
+        call: Call<S, B>,
+    ) -> Self {
+        Self { verdict: Some(verdict), shared, waiting: Some((asker, call)) }
     }
 
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Admitted> {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<(Admitted, Call<S, B>)> {
         const UNTIL: &str = "it is asked until it has answered";
-        let waiting = self.verdict.as_mut().expect(UNTIL);
-        let verdict = ready!(Pin::new(waiting).poll(context));
+        let verdict = self.verdict.as_mut().expect(UNTIL);
+        let verdict = ready!(Pin::new(verdict).poll(context));
         self.verdict = None;
-        Poll::Ready(self.shared.admit(verdict, self.asker.take().expect(UNTIL)))
+        let (asker, call) = self.waiting.take().expect(UNTIL);
+        Poll::Ready((self.shared.admit(verdict, asker, call.request.headers()), call))
     }
 }
 
-impl Drop for Asking {
+impl<S, B> Drop for Asking<S, B> {
     /// Who goes away now is charged all the same, as one that had gone a moment later. But a slot
     /// that it is about to be given must not be held for nobody.
     fn drop(&mut self) {
