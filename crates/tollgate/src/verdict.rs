@@ -9,6 +9,7 @@ use tollgate_core::{Decision, Limit, Micros, Outcome, Quota};
 use tollgate_policy::{Mode, Rule};
 use tollgate_store::{Origin, Taken};
 
+use crate::http::fields::Spelled;
 use crate::limiter::InForce;
 use crate::overrides::NEVER;
 
@@ -158,9 +159,6 @@ impl Verdict {
     /// The limit with the smallest share left, which is the one to tell a client of. Concurrency
     /// limits never are: what is left of them says nothing about the next minute.
     pub fn tightest(&self) -> Option<Answer<'_>> {
-        let share = |decision: &Decision| {
-            (u64::from(decision.remaining) << 32) / u64::from(decision.limit).max(1)
-        };
         let mut rates = self.answers().filter(|answer| {
             answer.rate().is_some() && answer.is_enforced() && answer.is_counted()
         });
@@ -169,7 +167,7 @@ impl Verdict {
         [first, second]
             .into_iter()
             .chain(rates)
-            .filter_map(|answer| Some((share(&answer.decision()?), answer)))
+            .filter_map(|answer| Some((share_left(&answer.decision()?), answer)))
             .min_by_key(|(share, _)| *share)
             .map(|(_, answer)| answer)
     }
@@ -218,6 +216,11 @@ impl<'v> Answer<'v> {
         self.policy.rate(self.entry.limit as usize)
     }
 
+    /// What of it is the same for every request, spelled out.
+    pub(crate) fn spelled(&self) -> &'v Spelled {
+        &self.policy.spelled
+    }
+
     /// What it said; nothing if it could not count.
     pub fn decision(&self) -> Option<Decision> {
         self.entry.taken.decision()
@@ -226,12 +229,12 @@ impl<'v> Answer<'v> {
     /// How long until all of it can be taken; nothing if it could not count, or if its key is banned
     /// without an end.
     pub fn reset_after(&self) -> Option<Micros> {
-        self.decision().map(|decision| decision.reset_after).filter(|_| !self.is_barred())
+        self.decision().and_then(|decision| reset_of(&decision))
     }
 
     /// Whether its key is banned without an end.
     fn is_barred(&self) -> bool {
-        self.decision().is_some_and(|decision| decision.reset_after == NEVER)
+        self.decision().is_some_and(|decision| reset_of(&decision).is_none())
     }
 
     /// Whether it lets the request go on.
@@ -261,9 +264,22 @@ impl<'v> Answer<'v> {
         }
         // It allowed the request and was charged for it all the same, so it may be in the way of
         // the next.
-        let next = self.entry.taken.repeated().filter(|_| self.rule().count_denied())?;
+        if !self.rule().count_denied() {
+            return None;
+        }
+        let next = self.entry.taken.repeated()?;
         (!next.is_allowed()).then_some(next.outcome)
     }
+}
+
+/// How much of a limit is left, to be compared with how much is of others.
+pub(crate) fn share_left(decision: &Decision) -> u64 {
+    (u64::from(decision.remaining) << 32) / u64::from(decision.limit).max(1)
+}
+
+/// How long until all of a limit can be taken; nothing if its key is banned without an end.
+pub(crate) fn reset_of(decision: &Decision) -> Option<Micros> {
+    (decision.reset_after != NEVER).then_some(decision.reset_after)
 }
 
 pub(crate) fn wait_of(outcome: Outcome) -> Option<Micros> {

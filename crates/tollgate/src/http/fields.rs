@@ -18,7 +18,7 @@ use tollgate_policy::HeaderGeneration;
 
 use super::text::{field_string, number};
 use crate::bounds::SPREAD_PERCENT;
-use crate::verdict::Absence;
+use crate::verdict::{Absence, reset_of, share_left};
 use crate::{Answer, Verdict};
 
 /// `RateLimit-Policy`.
@@ -73,7 +73,7 @@ pub fn insert(headers: &mut HeaderMap, verdict: &Verdict, now: Timestamp, spread
         fields.add(RETRY_AFTER, |out| number(out, retry.seconds));
         fields.add(RETRY_AFTER_MS, |out| number(out, retry.millis));
     }
-    let told = Told { verdict, now, retry };
+    let told = Told::new(verdict, now, retry);
     for generation in &verdict.policy.policy.settings().headers {
         match generation {
             HeaderGeneration::Draft11 => told.draft_11(&mut fields),
@@ -87,8 +87,8 @@ pub fn insert(headers: &mut HeaderMap, verdict: &Verdict, now: Timestamp, spread
     fields.insert_into(headers);
 }
 
-/// What the fields of a request under two or three limits take.
-const ROOM: usize = 256;
+/// What the fields of a request under three or four limits take.
+const ROOM: usize = 384;
 
 /// When a denied client is told to come back.
 #[derive(Clone, Copy)]
@@ -125,9 +125,18 @@ struct Told<'v> {
     verdict: &'v Verdict,
     now: Timestamp,
     retry: Option<Retry>,
+    /// Every rate limit that is enforced and could count, and what it decided.
+    rates: SmallVec<[(Answer<'v>, Decision); 4]>,
 }
 
-impl Told<'_> {
+impl<'v> Told<'v> {
+    fn new(verdict: &'v Verdict, now: Timestamp, retry: Option<Retry>) -> Self {
+        let answers = verdict.answers().filter(Answer::is_enforced);
+        let rates = answers.filter(|answer| answer.rate().is_some());
+        let rates = rates.filter_map(|answer| Some((answer, answer.decision()?)));
+        Self { verdict, now, retry, rates: rates.collect() }
+    }
+
     /// Two lists over every limit that applied.
     fn draft_11(&self, fields: &mut Fields) {
         let spelled = &self.verdict.policy.spelled;
@@ -135,8 +144,8 @@ impl Told<'_> {
             out.extend_from_slice(spelled.name(answer));
             out.extend_from_slice(spelled.amount(answer));
         });
-        fields.add_list(RATELIMIT, self.rates(), |out, (answer, _, decision)| {
-            out.extend_from_slice(spelled.name(answer));
+        fields.add_list(RATELIMIT, self.rates.iter(), |out, (answer, decision)| {
+            out.extend_from_slice(spelled.name(*answer));
             parameter(out, "r", u64::from(decision.remaining));
             // Nothing more is to come to a limit that is whole. And a client is not told of a time
             // beyond the one at which it should try again.
@@ -152,10 +161,10 @@ impl Told<'_> {
         if let Some(retry) = self.retry {
             fields.add(X_RATELIMIT_RETRY_AFTER, |out| number(out, retry.seconds));
         }
-        let Some((answer, decision)) = self.tightest() else { return };
+        let Some(decision) = self.tightest() else { return };
         fields.add(X_RATELIMIT_LIMIT, |out| number(out, u64::from(decision.limit)));
         fields.add(X_RATELIMIT_REMAINING, |out| number(out, u64::from(decision.remaining)));
-        if let Some(wait) = answer.reset_after() {
+        if let Some(wait) = reset_of(decision) {
             let reset = self.now.plus(wait).as_micros().div_ceil(1_000_000);
             fields.add(X_RATELIMIT_RESET, |out| number(out, reset));
         }
@@ -163,14 +172,14 @@ impl Told<'_> {
 
     /// The tightest limit as one dictionary, and the windows of all.
     fn draft_07(&self, fields: &mut Fields) {
-        if let Some((_, decision)) = self.tightest() {
+        if let Some(decision) = self.tightest() {
             fields.add(RATELIMIT, |out| {
                 out.extend_from_slice(b"limit=");
                 number(out, u64::from(decision.limit));
                 out.extend_from_slice(b", remaining=");
                 number(out, u64::from(decision.remaining));
                 out.extend_from_slice(b", reset=");
-                number(out, self.reset(&decision));
+                number(out, self.reset(decision));
             });
         }
         fields.add_list(RATELIMIT_POLICY, self.windows(), push_window);
@@ -178,16 +187,16 @@ impl Told<'_> {
 
     /// The tightest limit in three fields, and the windows of all in a fourth.
     fn draft_06(&self, fields: &mut Fields) {
-        if let Some((_, decision)) = self.tightest() {
+        if let Some(decision) = self.tightest() {
             fields.add(RATELIMIT_LIMIT, |out| number(out, u64::from(decision.limit)));
-            self.remaining_and_reset(fields, &decision);
+            self.remaining_and_reset(fields, decision);
         }
         fields.add_list(RATELIMIT_POLICY, self.windows(), push_window);
     }
 
     /// The tightest limit in three fields, the windows of all in the first of them.
     fn draft_03(&self, fields: &mut Fields) {
-        let Some((_, decision)) = self.tightest() else { return };
+        let Some(decision) = self.tightest() else { return };
         fields.add(RATELIMIT_LIMIT, |out| {
             number(out, u64::from(decision.limit));
             for window in self.windows() {
@@ -195,7 +204,7 @@ impl Told<'_> {
                 push_window(out, window);
             }
         });
-        self.remaining_and_reset(fields, &decision);
+        self.remaining_and_reset(fields, decision);
     }
 
     fn remaining_and_reset(&self, fields: &mut Fields, decision: &Decision) {
@@ -214,30 +223,28 @@ impl Told<'_> {
         self.verdict.answers().filter(Answer::is_enforced)
     }
 
-    /// Every rate limit that is enforced and could count.
-    fn rates(&self) -> impl Iterator<Item = (Answer<'_>, Quota, Decision)> {
-        self.enforced().filter_map(|answer| Some((answer, answer.rate()?, answer.decision()?)))
-    }
-
     /// The rates whose window is one that a field can tell.
     fn windows(&self) -> impl Iterator<Item = (u32, u64)> {
         let rates = self.enforced().filter_map(|answer| answer.rate());
         rates.filter_map(|rate| Some((rate.count(), whole_seconds(rate)?)))
     }
 
-    fn tightest(&self) -> Option<(Answer<'_>, Decision)> {
-        let answer = self.verdict.tightest()?;
-        Some((answer, answer.decision()?))
+    /// As [`Verdict::tightest`] has it.
+    fn tightest(&self) -> Option<&Decision> {
+        let decisions = self.rates.iter().map(|(_, decision)| decision);
+        decisions.min_by_key(|decision| share_left(decision))
     }
 }
 
-/// What fields say of limits whoever asks, spelled out once for all requests.
+/// What is said of limits whoever asks, spelled out once for all requests.
 #[derive(Debug)]
 pub(crate) struct Spelled {
     /// Names of rules, in quotes.
     names: Vec<Box<[u8]>>,
     /// How much limits allow.
     amounts: Vec<Box<[u8]>>,
+    /// Their rates as they are written; nothing of concurrency limits.
+    rates: Vec<Option<Box<str>>>,
 }
 
 impl Spelled {
@@ -246,8 +253,17 @@ impl Spelled {
         limits: impl Iterator<Item = (&'p Limit, Option<Quota>)>,
     ) -> Self {
         let name = |name: &str| written(|out| field_string(out, name));
-        let amount = |(limit, rate)| written(|out| push_amount(out, limit, rate));
-        Self { names: names.map(name).collect(), amounts: limits.map(amount).collect() }
+        let spell = |(limit, rate): (&Limit, Option<Quota>)| {
+            let amount = written(|out| push_amount(out, limit, rate));
+            (amount, rate.map(|rate| rate.to_string().into()))
+        };
+        let (amounts, rates) = limits.map(spell).unzip();
+        Self { names: names.map(name).collect(), amounts, rates }
+    }
+
+    /// The rate of a limit; none of a concurrency limit.
+    pub(super) fn rate(&self, answer: Answer<'_>) -> Option<&str> {
+        self.rates[answer.limit_number()].as_deref()
     }
 
     fn name(&self, answer: Answer<'_>) -> &[u8] {

@@ -241,10 +241,9 @@ pub(super) fn figures(out: &mut Vec<u8>, answer: &Answer<'_>) {
 
 /// The rate as the policy writes it, after a comma.
 pub(super) fn rate(out: &mut Vec<u8>, answer: &Answer<'_>) {
-    use std::io::Write;
     out.extend_from_slice(b",\"rate\":");
-    match answer.rate() {
-        Some(rate) => write!(out, "\"{rate}\"").expect("a Vec takes everything"),
+    match answer.spelled().rate(*answer) {
+        Some(rate) => json_string(out, rate),
         None => out.extend_from_slice(b"null"),
     }
 }

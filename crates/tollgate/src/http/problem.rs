@@ -15,13 +15,14 @@
 //! The wait is exact: only the `Retry-After` fields are spread. Limits in shadow are not in it: they
 //! are the operator's, and refuse nobody.
 
+use std::borrow::Cow;
 use std::fmt::Write;
 
 use ::http::header::{ACCEPT, HeaderMap, HeaderValue};
 
 use super::json::{boolean, figures, optional, rate};
 use super::status;
-use super::text::{json_string, number};
+use super::text::{json_string, number, number_before};
 use crate::{Answer, Micros, Outcome, Ruling, Verdict};
 
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
@@ -133,7 +134,8 @@ fn read_quality(text: &str) -> Option<u32> {
 
 /// Writes the body of a refusal to the end of `out`.
 pub fn write(out: &mut Vec<u8>, verdict: &Verdict, form: Form) {
-    let message = message(verdict);
+    let wait = verdict.retry_after().map(Micros::as_secs_up);
+    let message = message(verdict, wait);
     if form == Form::Text {
         out.extend_from_slice(message.as_bytes());
         out.push(b'\n');
@@ -144,16 +146,21 @@ pub fn write(out: &mut Vec<u8>, verdict: &Verdict, form: Form) {
     member(out, b",\"title\":", title);
     out.extend_from_slice(b",\"status\":");
     number(out, u64::from(status(verdict).as_u16()));
-    member(out, b",\"detail\":", &message);
+    out.extend_from_slice(b",\"detail\":");
+    let start = out.len();
+    json_string(out, &message);
+    let detail = start..out.len();
     out.extend_from_slice(b",\"violated-policies\":[");
     list(out, violated(verdict), |out, answer| json_string(out, answer.rule().name()));
     member(out, b"],\"code\":", verdict.ruling().name());
-    member(out, b",\"message\":", &message);
+    out.extend_from_slice(b",\"message\":");
+    out.extend_from_within(detail);
     out.extend_from_slice(b",\"retry_after\":");
-    optional(out, verdict.retry_after().map(Micros::as_secs_up));
+    optional(out, wait);
     out.extend_from_slice(b",\"limits\":[");
     list(out, verdict.answers().filter(Answer::is_enforced), |out, answer| {
-        member(out, b"{\"name\":", answer.rule().name());
+        out.extend_from_slice(b"{\"name\":");
+        json_string(out, answer.rule().name());
         out.extend_from_slice(b",\"exceeded\":");
         boolean(out, !answer.is_allowed());
         figures(out, answer);
@@ -163,9 +170,12 @@ pub fn write(out: &mut Vec<u8>, verdict: &Verdict, form: Form) {
     out.extend_from_slice(b"]}");
 }
 
-fn member(out: &mut Vec<u8>, before: &[u8], value: &str) {
+/// A member whose value is a text of our own, in which nothing is odd.
+fn member(out: &mut Vec<u8>, before: &[u8], value: &'static str) {
     out.extend_from_slice(before);
-    json_string(out, value);
+    out.push(b'"');
+    out.extend_from_slice(value.as_bytes());
+    out.push(b'"');
 }
 
 fn list<'v>(
@@ -198,41 +208,65 @@ const fn kind_and_title(ruling: Ruling) -> (&'static str, &'static str) {
     }
 }
 
-/// What happened, in a sentence.
-fn message(verdict: &Verdict) -> String {
+/// What happened, in a sentence, and in how many seconds to try again.
+fn message(verdict: &Verdict, wait: Option<u64>) -> Cow<'static, str> {
     match verdict.ruling() {
-        Ruling::Denied => denial(verdict),
-        Ruling::Uncounted => "requests cannot be counted now; try again later".to_owned(),
-        Ruling::Blocked => "requests of this kind are not accepted".to_owned(),
-        Ruling::UnknownKey => "the API key is missing or unknown".to_owned(),
-        Ruling::BadCost => "what the request says it costs is not a whole number".to_owned(),
-        Ruling::Allowed | Ruling::Exempt => "the request may go on".to_owned(),
+        Ruling::Denied => denial(verdict, wait).into(),
+        Ruling::Uncounted => "requests cannot be counted now; try again later".into(),
+        Ruling::Blocked => "requests of this kind are not accepted".into(),
+        Ruling::UnknownKey => "the API key is missing or unknown".into(),
+        Ruling::BadCost => "what the request says it costs is not a whole number".into(),
+        Ruling::Allowed | Ruling::Exempt => "the request may go on".into(),
     }
 }
 
-fn denial(verdict: &Verdict) -> String {
-    let mut text = String::new();
+/// What becomes of most floods, and so not left to the machinery of `format!` where it is quick to say.
+fn denial(verdict: &Verdict, wait: Option<u64>) -> String {
+    let mut text = String::with_capacity(128);
     for answer in violated(verdict) {
-        let separator = if text.is_empty() { "" } else { "; " };
+        text.push_str(if text.is_empty() { "" } else { "; " });
         let name = answer.rule().name();
         let outcome = answer.decision().map(|decision| decision.outcome);
-        let told = match (outcome, answer.rate()) {
-            (None, _) => write!(text, "{separator}limit {name:?} could not count"),
-            (Some(Outcome::TooCostly), _) => {
-                write!(text, "{separator}the request costs more than limit {name:?} ever allows")
+        if outcome == Some(Outcome::TooCostly) {
+            text.push_str("the request costs more than ");
+        }
+        text.push_str("limit ");
+        push_quoted(&mut text, name);
+        match (outcome, answer.spelled().rate(answer)) {
+            (None, _) => text.push_str(" could not count"),
+            (Some(Outcome::TooCostly), _) => text.push_str(" ever allows"),
+            (Some(_), Some(rate)) => {
+                text.push_str(" allows ");
+                text.push_str(rate);
             }
-            (Some(_), Some(rate)) => write!(text, "{separator}limit {name:?} allows {rate}"),
             (Some(_), None) => {
-                let slots = answer.limit().capacity();
-                write!(text, "{separator}limit {name:?} allows {slots} at a time")
+                text.push_str(" allows ");
+                push_number(&mut text, u64::from(answer.limit().capacity()));
+                text.push_str(" at a time");
             }
-        };
-        told.expect("a String takes everything");
+        }
     }
-    if let Some(wait) = verdict.retry_after() {
-        let seconds = wait.as_secs_up();
-        let unit = if seconds == 1 { "second" } else { "seconds" };
-        write!(text, "; try again in {seconds} {unit}").expect("a String takes everything");
+    if let Some(seconds) = wait {
+        text.push_str("; try again in ");
+        push_number(&mut text, seconds);
+        text.push_str(if seconds == 1 { " second" } else { " seconds" });
     }
     text
+}
+
+fn push_quoted(text: &mut String, name: &str) {
+    let is_plain = |byte: u8| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\');
+    if name.bytes().all(is_plain) {
+        text.push('"');
+        text.push_str(name);
+        text.push('"');
+    } else {
+        write!(text, "{name:?}").expect("a String takes everything");
+    }
+}
+
+fn push_number(text: &mut String, number: u64) {
+    let mut digits = [b'0'; 20];
+    let start = number_before(&mut digits, number);
+    text.push_str(str::from_utf8(&digits[start..]).expect("digits are text"));
 }

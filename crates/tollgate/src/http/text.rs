@@ -41,16 +41,29 @@ const PAIRS: [u8; 200] = {
 
 /// Writes a JSON string.
 pub(super) fn json_string(out: &mut Vec<u8>, text: &str) {
-    // What is escaped beyond need is so that no browser takes a body for a page.
-    let is_odd = |byte: u8| matches!(byte, 0..=0x1F | b'"' | b'\\' | b'<' | b'>' | 0x7F);
-    quoted(out, text, is_odd, |out, byte| match byte {
-        b'"' | b'\\' => out.extend_from_slice(&[b'\\', byte]),
-        _ => {
-            out.extend_from_slice(b"\\u00");
-            out.extend_from_slice(&hexadecimal(byte));
-        }
-    });
+    quoted(
+        out,
+        text,
+        |byte| ODD_IN_JSON[usize::from(byte)],
+        |out, byte| match byte {
+            b'"' | b'\\' => out.extend_from_slice(&[b'\\', byte]),
+            _ => {
+                out.extend_from_slice(b"\\u00");
+                out.extend_from_slice(&hexadecimal(byte));
+            }
+        },
+    );
 }
+
+/// The bytes that are escaped. Some are so beyond need, so that no browser takes a body for a page.
+const ODD_IN_JSON: [bool; 256] = {
+    let (mut odd, mut byte) = ([false; 256], 0);
+    while byte < 256 {
+        odd[byte] = matches!(byte as u8, 0..=0x1F | b'"' | b'\\' | b'<' | b'>' | 0x7F);
+        byte += 1;
+    }
+    odd
+};
 
 /// Writes a string of a structured field. These hold printable ASCII only; what is not is written
 /// as in a URL, so that two names stay two.

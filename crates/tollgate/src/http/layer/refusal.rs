@@ -53,9 +53,13 @@ impl Refusal {
     }
 }
 
+/// What the body of a refusal takes that is about three limits, and more fields than a refusal has.
+const REFUSAL_BYTES: usize = 1024;
+const REFUSAL_FIELDS: usize = 16;
+
 /// The answer of the limits to a request with these headers.
 pub(super) fn by_verdict(verdict: &Verdict, headers: &HeaderMap) -> Response<Bytes> {
-    let mut body = Vec::with_capacity(512);
+    let mut body = Vec::with_capacity(REFUSAL_BYTES);
     if is_grpc(headers) {
         problem::write(&mut body, verdict, Form::Text);
         return in_grpc(status(verdict), String::from_utf8_lossy(&body).trim_end());
@@ -82,6 +86,7 @@ fn document(status: StatusCode, kind: &str, sentence: &str) -> Vec<u8> {
 fn in_http(status: StatusCode, form: Form, body: Vec<u8>) -> Response<Bytes> {
     let mut answer = Response::new(Bytes::from(body));
     *answer.status_mut() = status;
+    answer.headers_mut().reserve(REFUSAL_FIELDS);
     answer.headers_mut().insert(CONTENT_TYPE, form.content_type());
     answer
 }
