@@ -25,7 +25,7 @@ use std::borrow::Cow;
 use std::convert::Infallible;
 use std::future::pending;
 use std::io;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -71,21 +71,23 @@ pub(crate) async fn serve<S>(stream: S, visitor: Visitor)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let settings = visitor.gate.limiter.with_policy(|policy| policy.settings().gateway.clone());
     let peer = visitor.peer.ip();
-    let begun = timeout(duration(settings.headers_timeout), begin(stream)).await;
+    let patience = visitor.with_settings(|settings| duration(settings.headers_timeout));
+    let begun = timeout(patience, begin(stream)).await;
     let Ok(Ok((is_http2, stream))) = begun else {
         tracing::debug!(%peer, "no request came in time");
         return;
     };
     let activity = Arc::<Activity>::default();
-    let stream = TokioIo::new(Watched::new(stream, &activity));
-    let watch = Watch::new(&activity, &settings, !is_http2);
+    let stream = TokioIo::new(Watched::new(stream, &activity, is_http2));
+    let watch = visitor.with_settings(|settings| Watch::new(&activity, settings, !is_http2));
     let link = Arc::new(Link::new(visitor, &activity));
     let layer = link.visitor.gate.layer.clone().peer(move |_| Some(peer));
     let limited = layer.layer(Proxy::new(Arc::clone(&link)));
     let desk = Desk { link: Arc::clone(&link), activity: Arc::clone(&activity), limited };
     let service = service_fn(move |request| desk.answer(request));
+    // Connections are in boxes: neither kind takes the room that the other would need, and none of
+    // them is moved about.
     if is_http2 {
         let connection = http2::Builder::new(Starter(Door::Gateway))
             .max_concurrent_streams(STREAMS_MAX)
@@ -95,16 +97,24 @@ where
             .max_header_list_size(HEAD_BYTES_MAX as u32)
             .serve_connection(stream, service);
         let wind_up = http2::Connection::graceful_shutdown;
-        return Box::pin(drive(connection, wind_up, &link.visitor, watch)).await;
+        return drive(Box::pin(connection), wind_up, &link.visitor, watch).await;
     }
     let connection = http1::Builder::new()
         .max_buf_size(HEAD_BYTES_MAX)
         .serve_connection(stream, service)
         .with_upgrades();
     let wind_up = http1::UpgradeableConnection::graceful_shutdown;
-    drive(connection, wind_up, &link.visitor, watch).await;
+    drive(Box::pin(connection), wind_up, &link.visitor, watch).await;
     if let Some(tunnel) = link.take_tunnel() {
-        Box::pin(tunnel.run(idle(Watch::new(&activity, &settings, false)))).await;
+        let watch = |settings: &Gateway| Watch::new(&activity, settings, false);
+        Box::pin(tunnel.run(idle(link.visitor.with_settings(watch)))).await;
+    }
+}
+
+impl Visitor {
+    /// What the policy says of gateways.
+    fn with_settings<T>(&self, look: impl FnOnce(&Gateway) -> T) -> T {
+        self.gate.limiter.with_policy(|policy| look(&policy.settings().gateway))
     }
 }
 
@@ -124,11 +134,14 @@ async fn begin<S: AsyncRead + Unpin>(mut stream: S) -> io::Result<(bool, Prefixe
 }
 
 /// Goes on with a connection until either side has had enough.
-async fn drive<C>(connection: C, wind_up: fn(Pin<&mut C>), visitor: &Visitor, mut watch: Watch)
-where
+async fn drive<C>(
+    mut connection: Pin<Box<C>>,
+    wind_up: fn(Pin<&mut C>),
+    visitor: &Visitor,
+    mut watch: Watch,
+) where
     C: Future<Output = hyper::Result<()>>,
 {
-    let mut connection = pin!(connection);
     let mut drain = visitor.gate.stages.watch();
     let mut is_ending = false;
     let peer = visitor.peer;

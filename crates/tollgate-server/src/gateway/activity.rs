@@ -190,14 +190,19 @@ pub(super) fn duration(time: Micros) -> Duration {
 pub(super) struct Watched<S> {
     stream: S,
     activity: Arc<Activity>,
+    /// Whether several slices are one write, as far as we say. Who speaks HTTP/2 asks that before it
+    /// has written anything. If they are, a body of 256 bytes, which that of a refusal has, is the end
+    /// of a write; if not, only one of 1,024, and answers to requests that came together go together.
+    is_vectored: bool,
 }
 
 impl<S> Watched<S> {
-    pub(super) fn new(stream: S, activity: &Arc<Activity>) -> Self {
-        Self { stream, activity: Arc::clone(activity) }
+    pub(super) fn new(stream: S, activity: &Arc<Activity>, is_http2: bool) -> Self {
+        Self { stream, activity: Arc::clone(activity), is_vectored: !is_http2 }
     }
 
-    fn noted(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+    fn noted(&mut self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        self.is_vectored = true;
         if let Poll::Ready(Ok(bytes)) = written {
             self.activity.move_on(bytes);
         }
@@ -257,7 +262,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
+        self.is_vectored && self.stream.is_write_vectored()
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -271,6 +276,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::AsyncWriteExt;
     use tokio::time::advance;
 
     use super::*;
@@ -301,6 +307,18 @@ mod tests {
         {
             assert!(has_bare_feed(head.as_bytes()), "{head:?}");
         }
+    }
+
+    #[tokio::test]
+    async fn http2_is_told_that_slices_are_one_write_once_it_writes() {
+        let activity = Arc::default();
+        let (near, _far) = tokio::io::duplex(64);
+        assert!(Watched::new(near, &activity, false).is_write_vectored());
+        let (near, _far) = tokio::io::duplex(64);
+        let mut stream = Watched::new(near, &activity, true);
+        assert!(!stream.is_write_vectored());
+        stream.write_all(b"settings").await.unwrap();
+        assert!(stream.is_write_vectored());
     }
 
     #[tokio::test(start_paused = true)]

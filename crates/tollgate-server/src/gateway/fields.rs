@@ -6,6 +6,7 @@
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 
+use bytes::BytesMut;
 use http::header::{
     CONNECTION, CONTENT_LENGTH, COOKIE, FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue, TE,
     TRANSFER_ENCODING, UPGRADE, VIA,
@@ -161,6 +162,19 @@ pub(super) fn pass_on_response(headers: &mut HeaderMap, version: Version) {
     add_via(headers, version);
 }
 
+/// Copies what values are made of. They are pieces of what was read at a time, which is kilobytes, and
+/// a connection of HTTP/2 remembers some of them for as long as it lasts.
+pub(super) fn detach(headers: &mut HeaderMap) {
+    let mut room = BytesMut::with_capacity(headers.values().map(HeaderValue::len).sum());
+    for value in headers.values_mut() {
+        room.extend_from_slice(value.as_bytes());
+        let copy = HeaderValue::from_maybe_shared(room.split().freeze());
+        let mut copy = copy.expect("what was in a value may be in one");
+        copy.set_sensitive(value.is_sensitive());
+        *value = copy;
+    }
+}
+
 /// Fields that are added to a message, at most, or to most of them: room for them is made at once.
 const ADDED: usize = 8;
 
@@ -281,6 +295,7 @@ fn add(headers: &mut HeaderMap, name: HeaderName, entry: HeaderValue, keeps_othe
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
     use http::Request;
 
     use super::*;
@@ -345,6 +360,24 @@ mod tests {
         ] {
             assert_eq!(passed(&lines, name), left, "{name}");
         }
+    }
+
+    #[test]
+    fn values_are_the_same_in_memory_of_their_own() {
+        let read = Bytes::from(b"HTTP/1.1 200 OK\r\na: \xFFb\r\nc: d\r\n\r\n".to_vec());
+        let value = |place| HeaderValue::from_maybe_shared(read.slice(place)).expect("a value");
+        let mut secret = value(27..28);
+        secret.set_sensitive(true);
+        let mut headers = HeaderMap::new();
+        headers.append("a", value(20..22));
+        headers.append("a", HeaderValue::from_static(""));
+        headers.append("c", secret);
+        let before = headers.clone();
+        detach(&mut headers);
+        assert_eq!(headers, before);
+        assert!(headers["c"].is_sensitive() && !headers["a"].is_sensitive());
+        drop(before);
+        assert!(read.is_unique(), "nothing of what was read is kept");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! From a request that was let through to the response of a server.
 
 use std::convert::Infallible;
+use std::future::ready;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
@@ -46,7 +47,7 @@ pub(super) struct Link {
     sender: Sender,
     activity: Arc<Activity>,
     /// What the connection becomes when it is no longer HTTP.
-    tunnel: Mutex<Option<Tunnel>>,
+    tunnel: Mutex<Option<Box<Tunnel>>>,
 }
 
 impl Proxy {
@@ -64,16 +65,42 @@ impl Service<Request<Received>> for Proxy {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, mut request: Request<Received>) -> Self::Future {
-        let link = Arc::clone(&self.0);
-        let deadline = request.extensions_mut().remove::<Deadline>();
-        Box::pin(async move {
-            let Some(Deadline(deadline)) = deadline else { return Ok(link.pass_on(request).await) };
-            // In a box of its own, as everything that most requests need no room for.
-            let passing = Box::pin(timeout_at(deadline, link.pass_on(request)));
-            Ok(passing.await.unwrap_or_else(|_| late()))
-        })
+    fn call(&mut self, request: Request<Received>) -> Self::Future {
+        let (link, (mut parts, body)) = (Arc::clone(&self.0), request.into_parts());
+        let deadline = parts.extensions.remove::<Deadline>();
+        let client = parts.extensions.remove::<OnUpgrade>();
+        let Some(plan) = link.plan(&parts) else {
+            let why = "nothing is served under this host and path";
+            return Box::pin(ready(Ok(refusal(StatusCode::NOT_FOUND, why))));
+        };
+        // HTTP/2 has no such thing, and HTTP/1.0 does not know of it.
+        if let Some(client) = client
+            && parts.version == Version::HTTP_11
+            && let Some(to) = fields::upgrade(&parts.headers)
+        {
+            return in_time(deadline, async move {
+                Ok(link.upgrade(plan, Request::from_parts(parts, body), to, client).await)
+            });
+        }
+        let version = parts.version;
+        fields::pass_on_request(&mut parts, &link.sender, plan.is_trusted, None);
+        let body = Sending::new(body, &link.activity);
+        // A request is large. It stays where it is until it is sent.
+        let mut slot = Some(Request::from_parts(parts, body));
+        in_time(deadline, async move { Ok(link.pass_on(&plan, &mut slot, version).await) })
     }
+}
+
+/// What comes of passing on a request, unless it takes longer than any may.
+fn in_time<F>(
+    deadline: Option<Deadline>,
+    passing: F,
+) -> <Proxy as Service<Request<Received>>>::Future
+where
+    F: Future<Output = Result<Response<Coming>, Infallible>> + Send + 'static,
+{
+    let Some(Deadline(deadline)) = deadline else { return Box::pin(passing) };
+    Box::pin(async move { timeout_at(deadline, passing).await.unwrap_or_else(|_| Ok(late())) })
 }
 
 /// Where a request goes, and how patiently.
@@ -111,26 +138,24 @@ impl Link {
     }
 
     /// What the connection has become, now that it is no longer HTTP.
-    pub(super) fn take_tunnel(&self) -> Option<Tunnel> {
+    pub(super) fn take_tunnel(&self) -> Option<Box<Tunnel>> {
         self.tunnel.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    async fn pass_on(&self, request: Request<Received>) -> Response<Coming> {
-        let (mut parts, body) = request.into_parts();
-        let Some(plan) = self.plan(&parts) else {
-            return refusal(StatusCode::NOT_FOUND, "nothing is served under this host and path");
-        };
-        // HTTP/2 has no such thing, and HTTP/1.0 does not know of it.
-        let to = fields::upgrade(&parts.headers).filter(|_| parts.version == Version::HTTP_11);
-        if let Some((to, client)) = to.zip(parts.extensions.remove::<OnUpgrade>()) {
-            let request = Request::from_parts(parts, body);
-            // In a box of its own, as everything that most requests need no room for.
-            return Box::pin(self.upgrade(plan, request, to, client)).await;
-        }
-        fields::pass_on_request(&mut parts, &self.sender, plan.is_trusted, None);
-        let mut slot = Some(Request::from_parts(parts, Sending::new(body, &self.activity)));
-        match self.send(&plan, &mut slot, Purpose::Requests).await {
-            Ok((response, loan, progress)) => finish(response, loan, progress),
+    /// Passes on a request of a client that speaks this version.
+    async fn pass_on(
+        &self,
+        plan: &Plan,
+        slot: &mut Option<Request<Sending>>,
+        version: Version,
+    ) -> Response<Coming> {
+        match self.send(plan, slot, Purpose::Requests).await {
+            Ok((mut response, loan, progress)) => {
+                if version == Version::HTTP_2 {
+                    fields::detach(response.headers_mut());
+                }
+                finish(response, loan, progress)
+            }
             Err(trouble) => trouble.answer(),
         }
     }
@@ -279,7 +304,7 @@ impl Link {
         let server = hyper::upgrade::on(&mut response);
         let to = response.headers().get(UPGRADE).cloned();
         let tunnel = Tunnel::new(client, server, loan, socket);
-        *self.tunnel.lock().unwrap_or_else(PoisonError::into_inner) = Some(tunnel);
+        *self.tunnel.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(tunnel));
         let version = response.version();
         fields::pass_on_response(response.headers_mut(), version);
         if let Some(to) = to {
