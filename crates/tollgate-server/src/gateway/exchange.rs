@@ -6,7 +6,7 @@ use std::io;
 use std::pin::pin;
 use std::sync::Arc;
 
-use http::header::{CONTENT_LENGTH, HOST, HeaderValue, TRANSFER_ENCODING};
+use http::header::{CONTENT_LENGTH, HOST, HeaderName, HeaderValue, TRANSFER_ENCODING};
 use http::uri::{Authority, PathAndQuery, Uri};
 use http::{Method, Request, Response, Version};
 use http_body::Body;
@@ -78,12 +78,12 @@ pub(super) async fn exchange(
     let request = slot.as_mut().expect("there is a request to send");
     address(request, loan.is_http2(), &upstream.target);
     measure(request, loan.is_http2());
-    let copy = copy_of(request, loan.is_http2());
+    let spare = Spare::of(request, loan.is_http2());
     let progress = request.body().progress();
     if let Some(progress) = progress.as_ref().filter(|_| loan.is_http2()) {
         progress.keep();
     }
-    let request = std::mem::replace(slot, copy).expect("it was there a moment ago");
+    let request = slot.take().expect("it was there a moment ago");
     let answer = {
         let mut sent = pin!(loan.send(request));
         loop {
@@ -95,7 +95,6 @@ pub(super) async fn exchange(
             }
         }
     };
-    let copy = slot.take();
     match answer {
         Some(Ok(response)) => {
             progress.iter().for_each(|it| it.forget());
@@ -108,7 +107,7 @@ pub(super) async fn exchange(
             let unsent = error.take_message();
             let is_unsent = unsent.is_some();
             let is_unseen = is_unseen(error.error());
-            *slot = unsent.or_else(|| again(copy?, progress.as_deref(), is_unseen));
+            *slot = unsent.or_else(|| spare?.again(progress.as_deref(), is_unseen));
             Err(Failed { is_unsent, why: Trouble::Broken(error.into_error()) })
         }
         None => {
@@ -119,37 +118,65 @@ pub(super) async fn exchange(
     }
 }
 
-/// Another request like this one, but for a body that is still to come; if there may be a use for it.
-fn copy_of(request: &Request<Sending>, is_http2: bool) -> Option<Request<Sending>> {
-    let body = match request.body() {
-        Sending::Nothing => Sending::Nothing,
-        Sending::Again(bytes) => Sending::Again(bytes.clone()),
-        Sending::Passing { .. } if is_http2 => Sending::Nothing,
-        Sending::Passing { .. } => return None,
-    };
-    let mut copy = Request::new(body);
-    *copy.method_mut() = request.method().clone();
-    *copy.uri_mut() = request.uri().clone();
-    *copy.version_mut() = request.version();
-    copy.headers_mut().clone_from(request.headers());
-    Some(copy)
+/// What is left of a request that was sent, if it may have to be sent again. Its fields are written
+/// down, which takes less than half of what a second map of them does.
+struct Spare {
+    method: Method,
+    uri: Uri,
+    /// `name:value` in every line; `name;value` if nobody may remember the value.
+    fields: Vec<u8>,
+    body: Sending,
 }
 
-/// The copy of a request that was sent, if the server has not looked at it, or sending both does no
-/// more than sending one; and its body, if there was one.
-fn again(
-    mut copy: Request<Sending>,
-    progress: Option<&Progress>,
-    is_unseen: bool,
-) -> Option<Request<Sending>> {
-    if is_unseen && let Some(progress) = progress {
-        *copy.body_mut() = Sending::Again(progress.whole()?);
-        return Some(copy);
+impl Spare {
+    /// Of a request with a body that is still to come only if there may be a use for it.
+    fn of(request: &Request<Sending>, is_http2: bool) -> Option<Self> {
+        let body = match request.body() {
+            Sending::Nothing => Sending::Nothing,
+            Sending::Again(bytes) => Sending::Again(bytes.clone()),
+            Sending::Passing { .. } if is_http2 => Sending::Nothing,
+            Sending::Passing { .. } => return None,
+        };
+        let mut fields = Vec::with_capacity(FIELDS_BYTES);
+        for (name, value) in request.headers() {
+            fields.extend_from_slice(name.as_str().as_bytes());
+            fields.push(if value.is_sensitive() { b';' } else { b':' });
+            fields.extend_from_slice(value.as_bytes());
+            fields.push(b'\n');
+        }
+        let (method, uri) = (request.method().clone(), request.uri().clone());
+        Some(Self { method, uri, fields, body })
     }
-    let is_safe = matches!(*copy.method(), Method::GET | Method::HEAD | Method::OPTIONS);
-    let is_all = progress.is_none() && matches!(copy.body(), Sending::Nothing);
-    (is_unseen || is_safe && is_all).then_some(copy)
+
+    /// The request once more, if the server has not looked at it, or sending both does no more than
+    /// sending one; and its body, if there was one.
+    fn again(mut self, progress: Option<&Progress>, is_unseen: bool) -> Option<Request<Sending>> {
+        if is_unseen && let Some(progress) = progress {
+            self.body = Sending::Again(progress.whole()?);
+            return Some(self.into_request());
+        }
+        let is_safe = matches!(self.method, Method::GET | Method::HEAD | Method::OPTIONS);
+        let is_all = progress.is_none() && matches!(self.body, Sending::Nothing);
+        (is_unseen || is_safe && is_all).then(|| self.into_request())
+    }
+
+    fn into_request(self) -> Request<Sending> {
+        const WRITTEN: &str = "it was written from one";
+        let mut request = Request::new(self.body);
+        (*request.method_mut(), *request.uri_mut()) = (self.method, self.uri);
+        for line in self.fields.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+            let end = line.iter().position(|byte| matches!(byte, b':' | b';')).expect(WRITTEN);
+            let name = HeaderName::from_bytes(&line[..end]).expect(WRITTEN);
+            let mut value = HeaderValue::from_bytes(&line[end + 1..]).expect(WRITTEN);
+            value.set_sensitive(line[end] == b';');
+            request.headers_mut().append(name, value);
+        }
+        request
+    }
 }
+
+/// What the fields of most requests take.
+const FIELDS_BYTES: usize = 768;
 
 /// Whether a server says that it has not looked at a request: it ends its connection with those that
 /// came before, or has too many.
@@ -222,4 +249,33 @@ fn authority(target: &Target) -> Authority {
 pub(super) fn is_exhausted(error: &io::Error) -> bool {
     let code = error.raw_os_error().map(Errno::from_raw_os_error);
     matches!(code, Some(Errno::MFILE | Errno::NFILE | Errno::ADDRNOTAVAIL | Errno::NOBUFS))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_that_is_sent_again_is_the_same() {
+        let mut secret = HeaderValue::from_static("a;b: c");
+        secret.set_sensitive(true);
+        let mut request = Request::new(Sending::Nothing);
+        *request.method_mut() = Method::HEAD;
+        *request.uri_mut() = Uri::from_static("/a?b");
+        let headers = request.headers_mut();
+        headers.append(HOST, HeaderValue::from_static("a:80"));
+        headers.append("x-odd", HeaderValue::from_bytes(b"\xFF:\t;").expect("a value"));
+        headers.append("x-odd", HeaderValue::from_static(""));
+        headers.append("x-secret", secret);
+        let spare = Spare::of(&request, false).expect("it has no body");
+        let again = spare.again(None, false).expect("it does no harm");
+        assert_eq!((again.method(), again.uri()), (request.method(), request.uri()));
+        assert_eq!(again.headers(), request.headers());
+        assert!(
+            again.headers()["x-secret"].is_sensitive() && !again.headers()[HOST].is_sensitive()
+        );
+        *request.method_mut() = Method::DELETE;
+        let sent = |is_unseen| Spare::of(&request, false).and_then(|it| it.again(None, is_unseen));
+        assert!(sent(false).is_none() && sent(true).is_some());
+    }
 }

@@ -209,8 +209,10 @@ fn remove(headers: &mut HeaderMap, is_out: impl Fn(&str) -> bool) {
     let is_out = |name: &&HeaderName| is_out(name.as_str());
     let mut out: SmallVec<[HeaderName; 4]> = headers.keys().filter(is_out).cloned().collect();
     if out.contains(&CONNECTION) {
-        let named =
-            tokens(headers, &CONNECTION).filter_map(|token| HeaderName::from_bytes(token).ok());
+        // Most say nothing else, and that is out by itself.
+        let others =
+            tokens(headers, &CONNECTION).filter(|token| !token.eq_ignore_ascii_case(b"keep-alive"));
+        let named = others.filter_map(|token| HeaderName::from_bytes(token).ok());
         let named: Vec<HeaderName> = named.filter(|name| !is_needed(name)).collect();
         out.extend(named);
     }

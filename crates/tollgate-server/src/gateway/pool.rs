@@ -3,12 +3,15 @@
 //! Each thread has its own, so that a request and its response never cross threads.
 
 use std::collections::HashMap;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
 
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http1, http2};
+use pin_project_lite::pin_project;
 use tokio::time::{Duration, Instant};
 use tollgate::Target;
 
@@ -169,13 +172,14 @@ impl Loan {
     }
 
     /// Sends a request. One of which nothing was sent comes back with the error.
-    pub(super) async fn send(
-        &mut self,
-        request: Request<Sending>,
-    ) -> Result<Response<Incoming>, TrySendError<Request<Sending>>> {
+    pub(super) fn send(&mut self, request: Request<Sending>) -> impl Future<Output = Sent> + use<> {
         match self {
-            Self::One(One { requests, .. }) => requests.try_send_request(request).await,
-            Self::Many(Stream { requests, .. }) => requests.try_send_request(request).await,
+            Self::One(One { requests, .. }) => {
+                Answer::OfOne { answer: requests.try_send_request(request) }
+            }
+            Self::Many(Stream { requests, .. }) => {
+                Answer::OfMany { answer: requests.try_send_request(request) }
+            }
         }
     }
 
@@ -188,6 +192,30 @@ impl Loan {
         let mut kept = lock(&upstream.kept);
         if kept.idle.len() < IDLE_MAX {
             kept.idle.push(Idle { requests, since: moment() });
+        }
+    }
+}
+
+/// What comes of sending a request.
+type Sent = Result<Response<Incoming>, TrySendError<Request<Sending>>>;
+
+pin_project! {
+    /// An answer over either kind of connection. Waiting for it in an `async fn` would take room for
+    /// the request twice.
+    #[project = AnswerProjection]
+    enum Answer<A, B> {
+        OfOne { #[pin] answer: A },
+        OfMany { #[pin] answer: B },
+    }
+}
+
+impl<A: Future<Output = Sent>, B: Future<Output = Sent>> Future for Answer<A, B> {
+    type Output = Sent;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Sent> {
+        match self.project() {
+            AnswerProjection::OfOne { answer } => answer.poll(context),
+            AnswerProjection::OfMany { answer } => answer.poll(context),
         }
     }
 }
