@@ -137,7 +137,7 @@ impl Client {
 
     async fn call(&self, path: &'static str, body: String) -> Result<bool, ServerError> {
         let read = |reply: Reply| match reply.status {
-            StatusCode::OK => Ok(true),
+            StatusCode::OK if reply.is_done() => Ok(true),
             StatusCode::NOT_FOUND if reply.is_unknown() => Ok(false),
             _ => Err(ServerError::of(&reply)),
         };
@@ -316,7 +316,11 @@ impl ServerError {
     /// What a reply says that is not what was asked for.
     fn of(reply: &Reply) -> Self {
         let status = reply.status.as_u16();
-        let why = reply.body["detail"].as_str().unwrap_or_default().to_owned();
+        let why = match reply.status.is_success() {
+            true => "this is no answer of tollgate",
+            false => reply.body["detail"].as_str().unwrap_or_default(),
+        };
+        let why = why.to_owned();
         match status {
             _ if reply.is_wrong_question() => Self::Refused { status, why },
             500.. => Self::Away { why: format!("it answered {}", reply.status) },

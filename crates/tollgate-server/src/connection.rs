@@ -111,6 +111,6 @@ where
         Door::Grpc => Box::pin(grpc::serve(stream, visitor)).await,
         Door::Resp => Box::pin(resp::serve(stream, visitor)).await,
         Door::Gateway => Box::pin(gateway::serve(stream, visitor)).await,
-        Door::Echo => Box::pin(echo::serve(stream)).await,
+        Door::Echo => Box::pin(echo::serve(stream, &visitor.gate)).await,
     }
 }

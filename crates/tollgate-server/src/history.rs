@@ -14,7 +14,7 @@ use serde::Serialize;
 use tokio::time::{MissedTickBehavior, interval};
 use tollgate::metrics::{Histogram, LimitCount, Metrics};
 use tollgate::observe::Advice;
-use tollgate::{Limiter, Ruling};
+use tollgate::{Layer, Limiter, Ruling};
 
 use crate::bounds::{ADVICE_SECONDS, HISTORY_LIMITS, HISTORY_SECONDS, HISTORY_STEPS, STEP_SECONDS};
 use crate::gate::Gate;
@@ -260,8 +260,9 @@ impl Counts {
 fn since(before: &Metrics, now: &Metrics, number: u64, count: u64) -> Second {
     let part = |all: u64| all * (number + 1) / count - all * number / count;
     let (mut allowed, mut denied, mut other) = (0, 0, 0);
-    // Both tell of all there is, in the same order.
-    for (before, now) in before.requests.iter().zip(&now.requests) {
+    // Both tell of all there is, in the same order. Whoever connects, or sends messages, has not asked for more by that.
+    let both = before.requests.iter().zip(&now.requests);
+    for (before, now) in both.filter(|(_, now)| now.layer == Layer::Request) {
         let came = now.count.saturating_sub(before.count);
         match now.ruling {
             Ruling::Allowed | Ruling::Exempt => allowed += came,
@@ -366,6 +367,16 @@ limits:
         assert!(first.p50_us.is_some() && first.p50_us <= first.p99_us, "{first:?}");
         let last = told.history.seconds_after(2)[0];
         assert_eq!((last.p50_us, last.p99_us), (None, None), "nothing was timed in it");
+    }
+
+    #[test]
+    fn who_connects_has_not_sent_a_request() {
+        let mut told = Told::new(POLICY);
+        let connection = Request { layer: Layer::Connection, ..Request::new(&[]) };
+        told.limiter.check(&connection);
+        told.send("user", 1);
+        told.end_of(1);
+        assert_eq!(told.seconds(0), [[1, 0, 0]]);
     }
 
     #[test]

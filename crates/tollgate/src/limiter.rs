@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arc_swap::{ArcSwap, Guard};
 use smallvec::SmallVec;
 use tollgate_core::{Cost, Decision, Key, Limit, Logged, Micros, Quota, Shown, Timestamp, Value};
-use tollgate_policy::{Admission, Charges, Mistakes, Mode, OnStoreFailure, Policy, Request};
+use tollgate_policy::{Admission, Charges, Layer, Mistakes, Mode, OnStoreFailure, Policy, Request};
 use tollgate_policy::{Rule, Scratch, ShownKeys, Store as StoreSettings, SyncMode};
 use tollgate_store::bounds::MAX_BYTES_DEFAULT;
 use tollgate_store::{Answers, Asked, Charge, Claim, Clock, Enrolled, MemoryStore, OnFailure};
@@ -172,7 +172,10 @@ impl Limiter {
                 if let Some(elsewhere) = elsewhere {
                     return Some(elsewhere.verdict(Arc::clone(policy), counting));
                 }
-                if let Some(looked) = counting.looked(clock, *ruling, decided_at(taken)) {
+                // Who connects has not sent a request, and is looked at only if that is limited.
+                if (request.layer == Layer::Request || !charges.is_empty())
+                    && let Some(looked) = counting.looked(clock, *ruling, decided_at(taken))
+                {
                     self.observe(looked, policy, &charges, taken);
                 }
                 if *ruling == Ruling::Uncounted {

@@ -21,7 +21,7 @@ fn the_first_minute_shows_five_answers_and_then_what_a_refusal_is() {
     let mut serve = on_path("unshare");
     serve.args(["--net", "sh", "-c", "ip link set lo up && exec \"$0\" serve --log info"]);
     serve.arg(env!("CARGO_BIN_EXE_tollgate"));
-    let server = Server::follow(serve);
+    let mut server = Server::follow(serve);
     assert_eq!(server.address("gateway"), local(8000));
     let mut curl = on_path("nsenter");
     curl.arg(format!("--net=/proc/{}/ns/net", server.process.id()));
@@ -45,6 +45,10 @@ fn the_first_minute_shows_five_answers_and_then_what_a_refusal_is() {
             has("#quota-exceeded\"");
         }
     }
+    server.process.signal("TERM");
+    assert_eq!(server.process.ended().code(), Some(0), "{:?}", server.log());
+    let log = server.log();
+    assert!(!log.iter().any(|line| line.contains("cut off")), "nobody is busy: {log:?}");
 }
 
 fn start(folder: &Folder, policy: &str) -> Server {

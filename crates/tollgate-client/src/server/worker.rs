@@ -140,6 +140,11 @@ impl Reply {
         matches!(self.status, StatusCode::BAD_REQUEST | StatusCode::PAYLOAD_TOO_LARGE)
     }
 
+    /// Whether tollgate says that what it was told is done.
+    pub(super) fn is_done(&self) -> bool {
+        ["settled", "released", "renewed"].iter().any(|done| self.body[done] == true)
+    }
+
     /// Whether it is tollgate that does not know a reservation or a lease. At a wrong address, or at another door, nothing is
     /// found either.
     pub(super) fn is_unknown(&self) -> bool {

@@ -125,6 +125,21 @@ async fn only_tollgate_knows_that_a_reservation_or_a_lease_has_ended() {
             assert!(is_said, "{told}: {answered:?}");
         }
     }
+    for body in [json!(null), json!({"ok": true}), json!({"settled": false, "allowed": true})] {
+        let told = body.to_string();
+        let scripted = Scripted::start(move |_| (200, body.clone())).await;
+        let client = scripted.client().start();
+        for answered in
+            [client.settle("a", 1).await, client.release("a").await, client.renew("a").await]
+        {
+            let error = answered.expect_err(&told);
+            assert!(
+                matches!(error, ServerError::Unwilling { status: 200, .. }),
+                "{told}: {error:?}"
+            );
+            assert!(error.to_string().contains("no answer of tollgate"), "{error}");
+        }
+    }
     let running = Running::start();
     let client = running.client().start();
     assert_eq!(client.settle(&"0".repeat(32), 1).await, Ok(false));

@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::fmt::Write;
+use std::pin::pin;
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue};
@@ -13,14 +14,22 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-/// Serves one connection.
-pub(crate) async fn serve<S>(stream: S)
+use crate::gate::Gate;
+
+/// Serves one connection. The gateway keeps it when it is not needed, so it ends when we drain.
+pub(crate) async fn serve<S>(stream: S, gate: &Gate)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let service = service_fn(async |request| Ok::<_, Infallible>(answer(&request)));
-    // Only the gateway comes here, and it knows how its requests end.
-    let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+    let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
+    let (mut connection, mut drain) = (pin!(connection), gate.stages.watch());
+    tokio::select! {
+        // Only the gateway comes here, and it knows how its requests end.
+        _ = &mut connection => return,
+        () = drain.started() => connection.as_mut().graceful_shutdown(),
+    }
+    let _ = connection.await;
 }
 
 fn answer(request: &Request<Incoming>) -> Response<Full<Bytes>> {

@@ -1,6 +1,6 @@
 //! Whose turn it is: which of a thread's requests are looked at closely.
 //!
-//! Each is while they come slowly, and one in at most [`SAMPLED_ONE_IN`] when they come fast. One that is
+//! Each is while they are few or come slowly, and one in at most [`SAMPLED_ONE_IN`] when they come fast. One that is
 //! looked at counts for as many as come on average until one is, so whatever is added up over them is
 //! neither too large nor too small on average.
 
@@ -21,8 +21,11 @@ pub(crate) struct Turn(u32);
 struct Pace {
     /// Of how many one is looked at.
     period: u32,
-    /// When the last one came.
+    /// When the last one came that was.
     last: Timestamp,
+    /// Since when they are counted that are looked at, and how many there were.
+    since: Timestamp,
+    count: u32,
 }
 
 /// The denials of a thread.
@@ -41,9 +44,9 @@ struct Denials {
 const OFTEN: Micros = Micros::new(500);
 const SELDOM: Micros = Micros::new(2_000);
 
-/// A thread looks at so many denials one by one, in so long.
-const DENIALS_LOOKED_AT: u32 = 100;
-const DENIALS_PERIOD: Micros = Micros::from_millis(100);
+/// A thread looks at so many requests one by one, and at so many denials, in so long.
+const LOOKED_AT: u32 = 100;
+const LOOKED_AT_PERIOD: Micros = Micros::from_millis(100);
 
 /// And of those beyond at one in so many, on average.
 const DENIALS_ONE_IN: u32 = 64;
@@ -81,7 +84,7 @@ impl Turn {
     pub(crate) fn weight_of_denial(now: Timestamp) -> u32 {
         let denials = DENIALS.get();
         // When many come, most of them end here.
-        if denials.are_many() && denials.left > 1 && denials.is_same_period(now) {
+        if denials.are_many() && denials.left > 1 && is_same_period(denials.since, now) {
             DENIALS.set(Denials { left: denials.left - 1, ..denials });
             return 0;
         }
@@ -90,20 +93,27 @@ impl Turn {
 }
 
 impl Pace {
-    const NEW: Self = Self { period: 1, last: Timestamp::EPOCH };
+    const NEW: Self = Self { period: 1, last: Timestamp::EPOCH, since: Timestamp::EPOCH, count: 0 };
 
     /// Says what the request counts for, and when the next is looked at.
     #[cold]
     fn look(now: Timestamp) -> u32 {
-        let Self { period: weight, last } = PACE.get();
+        let Self { period: weight, last, mut since, mut count } = PACE.get();
+        if !is_same_period(since, now) {
+            (since, count) = (now, 0);
+        }
+        count = count.saturating_add(1);
         let passed = now.since(last);
         // A clock that stepped back tells nothing.
         let period = match passed {
+            passed if passed >= LOOKED_AT_PERIOD => 1,
             passed if passed > SELDOM => (weight / 2).max(1),
-            passed if passed < OFTEN && now >= last => (2 * weight).min(SAMPLED_ONE_IN),
+            passed if passed < OFTEN && now >= last && count >= LOOKED_AT => {
+                (2 * weight).min(SAMPLED_ONE_IN)
+            }
             _ => weight,
         };
-        PACE.set(Self { period, last: now });
+        PACE.set(Self { period, last: now, since, count });
         LEFT.set(gap(period));
         weight
     }
@@ -114,20 +124,14 @@ impl Denials {
 
     #[inline]
     fn are_many(self) -> bool {
-        self.count == DENIALS_LOOKED_AT
-    }
-
-    /// Not if the clock stepped back.
-    #[inline]
-    fn is_same_period(self, now: Timestamp) -> bool {
-        now >= self.since && now.since(self.since) < DENIALS_PERIOD
+        self.count == LOOKED_AT
     }
 
     /// The same as [`Pace::look`] of a denial.
     #[inline(never)]
     fn look(now: Timestamp) -> u32 {
         let mut denials = DENIALS.get();
-        if !denials.is_same_period(now) {
+        if !is_same_period(denials.since, now) {
             (denials.since, denials.count) = (now, 0);
         }
         if denials.left == 0 {
@@ -146,6 +150,12 @@ impl Denials {
         DENIALS.set(denials);
         weight
     }
+}
+
+/// Not if the clock stepped back.
+#[inline]
+fn is_same_period(since: Timestamp, now: Timestamp) -> bool {
+    now >= since && now.since(since) < LOOKED_AT_PERIOD
 }
 
 /// After how many the next comes, if that is `average` on average. It is an uneven number: a caller
@@ -187,6 +197,11 @@ mod tests {
     #[test]
     fn requests_that_come_slowly_are_all_looked_at() {
         assert!(weights(1_000, 1_000).iter().all(|weight| *weight == 1));
+    }
+
+    #[test]
+    fn a_few_that_come_fast_are_all_looked_at() {
+        assert!(weights(100, 0).iter().all(|weight| *weight == 1));
     }
 
     #[test]
@@ -258,7 +273,7 @@ mod tests {
         let (looked_at, stand_for) = sum(START, 64_000);
         assert!((900..=1_100).contains(&looked_at), "{looked_at}");
         assert!(stand_for.abs_diff(64_000) < 6_400, "{stand_for}");
-        assert_eq!(sum(START.plus(DENIALS_PERIOD), 100), (100, 100));
+        assert_eq!(sum(START.plus(LOOKED_AT_PERIOD), 100), (100, 100));
         assert_eq!(sum(Timestamp::EPOCH, 100), (100, 100), "a clock that stepped back");
     }
 }

@@ -8,7 +8,7 @@ use tollgate::bounds::{KEY_TEXT_BYTES_MAX, RECENT_DECISIONS, STORM_KEYS_MAX, SUM
 use tollgate::envoy::{Call, Descriptor, Descriptors};
 use tollgate::observe::{Advice, Frequent, FrequentKey, Span};
 use tollgate::{
-    Change, Charge, Key, KeyBuf, Limit, Micros, Override, Quota, Request, Timestamp, Value,
+    Change, Charge, Key, KeyBuf, Layer, Limit, Micros, Override, Quota, Request, Timestamp, Value,
 };
 
 use crate::{Gate, MIDNIGHT, parse, time};
@@ -130,6 +130,37 @@ mod who {
             }
             gate.check(&[("user", "7")]);
             assert_eq!(names(&gate.limiter.most_denied(Span::Minute)), ["api:7"]);
+        });
+    }
+
+    #[test]
+    fn a_handful_that_comes_at_once_is_counted_one_by_one() {
+        alone(|| {
+            let gate = Gate::new(POLICY);
+            for number in 0..20 {
+                gate.check(&[("user", ["a", "b", "c", "d"][number % 4])]);
+            }
+            let told = gate.limiter.busiest(Span::Minute);
+            for user in ["a", "b", "c", "d"] {
+                let key = find(&told, &format!("api:{user}"));
+                assert_eq!((key.requests, key.error), (5, 0), "{user}");
+            }
+            assert_eq!(told.requests, 20);
+        });
+    }
+
+    #[test]
+    fn who_connects_has_not_sent_a_request_unless_that_is_limited() {
+        alone(|| {
+            let policy = "limits: [{name: api, per: [user], rate: 10/minute}, \
+                          {name: door, when: {layer: connection}, per: [client_ip], rate: 10/minute}]";
+            for (policy, requests) in [(POLICY, 0), (policy, 1)] {
+                let gate = Gate::new(policy);
+                let attributes: [(&str, &[u8]); 1] = [("client_ip", b"192.0.2.1")];
+                let connection = Layer::Connection;
+                gate.limiter.check(&Request { layer: connection, ..Request::new(&attributes) });
+                assert_eq!(gate.limiter.busiest(Span::Minute).requests, requests);
+            }
         });
     }
 
