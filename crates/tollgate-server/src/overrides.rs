@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{MissedTickBehavior, interval};
-use tollgate::redis::{OverridesVersion, RedisStore, SharedOverride, Sharing};
+use tollgate::redis::{OverridesVersion, RedisStore, SharedOverride, SharedOverrides, Sharing};
 use tollgate::{KeyBuf, KeyRefused, Override};
 
 use crate::gate::Gate;
@@ -75,56 +75,56 @@ pub(crate) async fn follow(gate: Arc<Gate>) {
     let mut is_told = false;
     loop {
         looks.tick().await;
-        let version = redis.overrides_version();
-        if version == known {
+        // What was heard may be older than what is known. It tells only that there is something to read.
+        if redis.overrides_version() == known {
             continue;
         }
-        let is_read = async {
-            if !version.follows(known) {
-                restore(&gate, redis, version, known).await?;
-            }
-            take_over(&gate, redis).await
-        };
-        match is_read.await {
-            Some(version) => known = version,
-            None if is_told => {}
-            None => tracing::warn!("the overrides in Redis cannot be read yet; those known stay"),
+        let caught_up = catch_up(&gate, redis, known).await;
+        if caught_up.is_none() && !is_told {
+            tracing::warn!("the overrides in Redis cannot be read yet; those known stay");
         }
-        is_told = version != known;
+        is_told = caught_up.is_none();
+        known = caught_up.unwrap_or(known);
     }
 }
 
-/// Puts what this node knows where Redis has lost it; nothing if Redis does not answer.
+/// Puts in force what is in Redis, after what it has lost of the `known` version is there again, and
+/// tells which version that is; nothing if it does not answer, or if all of it is being changed.
+async fn catch_up(
+    gate: &Gate,
+    redis: &RedisStore,
+    known: OverridesVersion,
+) -> Option<OverridesVersion> {
+    let mut shared = redis.shared_overrides().await?;
+    if !shared.hold(known) {
+        restore(gate, redis, known, shared.version).await?;
+        shared = redis.shared_overrides().await.filter(|shared| shared.hold(known))?;
+    }
+    let version = shared.version;
+    if version != known {
+        take_over(gate, shared);
+    }
+    Some(version)
+}
+
+/// Puts what this node knows where Redis has lost it; nothing if Redis does not answer, or if somebody
+/// else changed what it has seen there.
 async fn restore(
     gate: &Gate,
     redis: &RedisStore,
-    version: OverridesVersion,
     known: OverridesVersion,
+    seen: OverridesVersion,
 ) -> Option<()> {
-    let overrides = gate.limiter.overrides();
-    let count = overrides.len();
-    for one in overrides {
-        let (key, shared) = shared(&one);
-        // A replica that took over has what was put before. Redis that was emptied has only what was
-        // put since, which is newer than what we know.
-        let put = match version.began_with(known) {
-            true => redis.share_override(&key, Some(&shared)),
-            false => redis.restore_override(&key, &shared),
-        };
-        if matches!(put.await, Sharing::NotMade | Sharing::Unknown) {
-            return None;
-        }
-    }
-    // Who knows of none has nothing to say of those that may have been lost.
-    if count > 0 {
-        tracing::warn!(overrides = count, "Redis lost overrides; those known here are put again");
+    let list = gate.limiter.overrides().iter().map(shared).collect();
+    let overrides = redis.restore_overrides(list, known, seen).await?;
+    if overrides > 0 {
+        tracing::warn!(overrides, "Redis lost overrides; those known here are put again");
     }
     Some(())
 }
 
-/// Puts in force what is in Redis, and tells which version that is; nothing if it does not answer.
-async fn take_over(gate: &Gate, redis: &RedisStore) -> Option<OverridesVersion> {
-    let shared = redis.shared_overrides().await?;
+/// Puts in force what is in Redis.
+fn take_over(gate: &Gate, shared: SharedOverrides) {
     let read = |(key, text): (String, String)| {
         let key: Option<KeyBuf> = key.parse().ok();
         let one = key.clone().and_then(|key| Override::from_json(key, &text).ok());
@@ -140,5 +140,4 @@ async fn take_over(gate: &Gate, redis: &RedisStore) -> Option<OverridesVersion> 
         Ok(()) => tracing::info!(overrides = count, "took over the overrides that nodes share"),
         Err(error) => tracing::error!(%error, "cannot take over the overrides in Redis"),
     }
-    Some(shared.version)
 }

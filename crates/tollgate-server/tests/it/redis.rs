@@ -251,6 +251,41 @@ fn overrides_that_redis_loses_are_put_again_by_who_knows_them() {
 }
 
 #[test]
+fn bans_that_are_lifted_one_after_the_other_stay_lifted() {
+    const BANS: usize = 400;
+    let redis = Server::start(Flavour::Redis);
+    let servers = [start(&redis.url()), start(&redis.url())];
+    let overrides = |server: &Running| {
+        let told = admin(server, "GET /v1/overrides", "").json();
+        told["overrides"].as_array().expect("a list").clone()
+    };
+    let path = |number: usize| format!("/v1/overrides/api:{number}");
+    for number in 0..BANS {
+        let banned = admin(&servers[0], &format!("PUT {}", path(number)), r#"{"ban": true}"#);
+        assert_eq!(banned.status, 200, "{}", banned.body);
+    }
+    eventually("the other knows", || overrides(&servers[1]).len() == BANS);
+    // For a while, so that nodes hear of some of it, and read more than they heard of.
+    for number in 0..BANS {
+        let lifted = admin(&servers[0], &format!("DELETE {}", path(number)), "");
+        assert_eq!(lifted.status, 200, "{number}: {}", lifted.body);
+    }
+    let kept = || redis.command(&["ZCARD", "tollgate:{%}:%override-ends"]).integer();
+    assert_eq!(kept(), 0);
+    for server in &servers {
+        eventually("both know", || overrides(server).is_empty());
+    }
+    assert_eq!(put(&servers[0], "last", "7/day").status, 200);
+    for server in &servers {
+        eventually("both know the last", || rate_of(server, "last") == "7/day");
+        assert_eq!(overrides(server).len(), 1, "{:?}", overrides(server));
+    }
+    assert_eq!(kept(), 1);
+    let restored = redis.command(&["HEXISTS", "tollgate:{%}:%overrides", "%restored"]);
+    assert_eq!(restored.integer(), 0, "nobody believes that any were lost");
+}
+
+#[test]
 fn an_override_that_may_have_been_put_is_not_said_to_be_unchanged() {
     let redis = Server::start(Flavour::Redis);
     let proxy = Proxy::start(redis.address());

@@ -109,3 +109,6 @@ pub const OVERRIDES_MAX: usize = 10_000;
 
 /// Overrides that are read by one call, so that no check waits for it.
 pub(super) const OVERRIDES_PAGE: usize = 500;
+
+/// Overrides that are put again by one call. Each may be as long as a key.
+pub(super) const OVERRIDES_RESTORED: usize = 100;

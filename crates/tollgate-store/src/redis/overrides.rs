@@ -8,7 +8,7 @@ use std::sync::{Arc, LazyLock};
 
 use tollgate_core::Timestamp;
 
-use super::bounds::{HOUSE_KEPT, OVERRIDES_MAX, OVERRIDES_PAGE};
+use super::bounds::{HOUSE_KEPT, OVERRIDES_MAX, OVERRIDES_PAGE, OVERRIDES_RESTORED};
 use super::call::{Call, Failure, Reply};
 use super::script::Script;
 use super::store::{Inner, RedisStore};
@@ -17,6 +17,7 @@ use crate::asked::Asked;
 
 static OVERRIDE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("override.lua")));
 static OVERRIDES: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("overrides.lua")));
+static RESTORE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("restore.lua")));
 
 /// An override as all nodes share it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,8 +48,18 @@ pub enum Sharing {
 pub struct SharedOverrides {
     /// What [`overrides_version`](RedisStore::overrides_version) was then.
     pub version: OverridesVersion,
+    /// The last version that was lost, and of which all that was known is here again.
+    pub restored: OverridesVersion,
     /// Each key with what its override is.
     pub list: Vec<(String, String)>,
+}
+
+impl SharedOverrides {
+    /// Whether these came of what there was at an `earlier` version. If not Redis has lost some or all of
+    /// that, and nobody has put it there again.
+    pub fn hold(&self, earlier: OverridesVersion) -> bool {
+        self.version.follows(earlier) || self.restored >= earlier
+    }
 }
 
 /// Which changes of the overrides are made. Zero before the first.
@@ -72,28 +83,10 @@ impl OverridesVersion {
 impl RedisStore {
     /// Puts the override of a key, or removes it.
     pub fn share_override(&self, key: &str, put: Option<&SharedOverride>) -> Asked<Sharing> {
-        self.change_override(key, put, false)
-    }
-
-    /// Puts the override of a key unless it has one: Redis lost the one it had.
-    pub fn restore_override(&self, key: &str, put: &SharedOverride) -> Asked<Sharing> {
-        self.change_override(key, Some(put), true)
-    }
-
-    fn change_override(
-        &self,
-        key: &str,
-        put: Option<&SharedOverride>,
-        only_if_missing: bool,
-    ) -> Asked<Sharing> {
         let mut words = self.0.of_overrides();
         words.push(key.as_bytes());
         words.push(put.map_or("", |put| &put.text).as_bytes());
-        match put.and_then(|put| put.until) {
-            Some(until) => words.push_number(until.as_micros().div_ceil(1_000)),
-            None => words.push(b"inf"),
-        }
-        words.push_number(only_if_missing.into());
+        push_end(&mut words, put.and_then(|put| put.until));
         words.push_number(OVERRIDES_MAX as u64);
         words.push_number(HOUSE_KEPT.as_millis() as u64);
         let pending = self.0.fleet.send(self.0.on_overrides(&OVERRIDE, words));
@@ -113,6 +106,49 @@ impl RedisStore {
         })
     }
 
+    /// Puts overrides there again, each for its key, that were known at the version `lost`. That they are
+    /// lost was told by overrides at the version `seen`: should anybody have changed those since, nothing
+    /// more is put. Tells how many were missing; nothing if they were changed, or if Redis does not answer.
+    pub fn restore_overrides(
+        &self,
+        list: Vec<(String, SharedOverride)>,
+        lost: OverridesVersion,
+        seen: OverridesVersion,
+    ) -> Asked<Option<usize>> {
+        let inner = Arc::clone(&self.0);
+        Asked::later(async move {
+            let mut count = 0;
+            let mut rest = &list[..];
+            loop {
+                let (some, others) = rest.split_at(rest.len().min(OVERRIDES_RESTORED));
+                rest = others;
+                let mut words = inner.of_overrides();
+                words.push_number(seen.0);
+                // A replica that took over has what was put before. Redis that was emptied has only what
+                // was put since, which is newer than what anybody knew.
+                words.push_number(seen.began_with(lost).into());
+                words.push_number(OVERRIDES_MAX as u64);
+                words.push_number(HOUSE_KEPT.as_millis() as u64);
+                match rest.is_empty() {
+                    true => words.push_number(lost.0),
+                    false => words.push(b""),
+                }
+                for (key, one) in some {
+                    words.push(key.as_bytes());
+                    words.push(one.text.as_bytes());
+                    push_end(&mut words, one.until);
+                }
+                let reply = inner.fleet.send(inner.on_overrides(&RESTORE, words)).await;
+                let reply = reply.inspect_err(|failure| inner.house.note(failure)).ok()?;
+                let Reply::Integer(put) = reply else { return None };
+                count += usize::try_from(put).ok()?;
+                if rest.is_empty() {
+                    return Some(count);
+                }
+            }
+        })
+    }
+
     /// All overrides; nothing if Redis does not answer, or if they are changed meanwhile.
     pub fn shared_overrides(&self) -> Asked<Option<SharedOverrides>> {
         let inner = Arc::clone(&self.0);
@@ -126,14 +162,14 @@ impl RedisStore {
                 words.push_number(OVERRIDES_PAGE as u64);
                 let reply = inner.fleet.send(inner.on_overrides(&OVERRIDES, words)).await;
                 let reply = reply.inspect_err(|failure| inner.house.note(failure)).ok()?;
-                let (version, some) = read(&reply)?;
+                let SharedOverrides { version, restored, list: some } = read(&reply)?;
                 if *first.get_or_insert(version) != version {
                     return None;
                 }
                 let is_last = some.len() < OVERRIDES_PAGE;
                 list.extend(some);
                 if is_last || list.len() >= OVERRIDES_MAX {
-                    return Some(SharedOverrides { version, list });
+                    return Some(SharedOverrides { version, restored, list });
                 }
             }
         })
@@ -167,15 +203,23 @@ impl Inner {
     }
 }
 
-fn read(reply: &Reply) -> Option<(OverridesVersion, Vec<(String, String)>)> {
+fn push_end(words: &mut Words, until: Option<Timestamp>) {
+    match until {
+        Some(until) => words.push_number(until.as_micros().div_ceil(1_000)),
+        None => words.push(b"inf"),
+    }
+}
+
+fn read(reply: &Reply) -> Option<SharedOverrides> {
     let Reply::List(fields) = reply else { return None };
     let text = |reply: &Reply| match reply {
         Reply::Bytes(bytes) => String::from_utf8(bytes.clone()).ok(),
         _ => None,
     };
-    let (version, fields) = fields.split_first()?;
+    let version = |reply: &Reply| Some(OverridesVersion(text(reply)?.parse().ok()?));
+    let [first, restored, fields @ ..] = &fields[..] else { return None };
     let (pairs, _) = fields.as_chunks::<2>();
     let list: Option<_> =
         pairs.iter().map(|[key, value]| Some((text(key)?, text(value)?))).collect();
-    Some((OverridesVersion(text(version)?.parse().ok()?), list?))
+    Some(SharedOverrides { version: version(first)?, restored: version(restored)?, list: list? })
 }
