@@ -75,6 +75,10 @@ pub(super) const HEARTBEAT: Duration = Duration::from_millis(500);
 /// After how long a node that is not heard of is counted no longer.
 pub(super) const NODE_GONE: Duration = Duration::from_secs(5);
 
+/// How often a node that is new hears nothing of the key that secrets are hashed with before it offers one
+/// of its own: for as long as a node that knows one may be silent.
+pub(super) const SECRET_WAITS: u32 = (NODE_GONE.as_millis() / HEARTBEAT.as_millis()) as u32;
+
 /// How long Redis keeps what all nodes share when there is no node left.
 pub(super) const HOUSE_KEPT: Duration = Duration::from_secs(30 * 86_400);
 

@@ -2,17 +2,22 @@
 //!
 //! Every node says twice a second that it is there, and hears how many there are: by so many a limit
 //! is divided while Redis does not answer. It also hears the key that secret values are hashed with.
-//! The first node made it; should Redis lose it, every node offers the one that it knows.
+//! The first node made it; should Redis lose it, every node offers the one that it knows, and of two the
+//! older one is taken over by all.
 
+use std::future::poll_fn;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::task::Poll;
 
 use tokio::time::sleep;
 use tollgate_core::{Key, Shown, Timestamp};
 
-use super::bounds::{HEARTBEAT, HOUSE_KEPT, NODE_GONE};
+use super::bounds::{HEARTBEAT, HOUSE_KEPT, NODE_GONE, SECRET_WAITS};
 use super::call::{Call, Failure, Reply};
 use super::census::Census;
 use super::overrides::OverridesVersion;
@@ -35,6 +40,10 @@ pub(super) struct House {
     node: String,
     /// The key it offers if Redis has none: the one last heard of, or at first one of its own.
     offered: Mutex<String>,
+    /// How often nobody told the key, one time after the other.
+    untold: AtomicU32,
+    /// Whether it was told that something else is in the key's place.
+    is_none_told: AtomicBool,
     /// How many nodes the policy says there are.
     nodes_said: Option<u32>,
     census: Census,
@@ -55,6 +64,8 @@ impl House {
                 .map(|what| names::of_house(prefix, what)),
             node: format!("{:016x}", random()),
             offered: Mutex::new(format!("{:016x}{:016x}", random(), random())),
+            untold: AtomicU32::new(0),
+            is_none_told: AtomicBool::new(false),
             nodes_said,
             census: Census::new(),
             concealer: RwLock::new(None),
@@ -116,7 +127,13 @@ impl House {
         words.push_number(NODE_GONE.as_millis() as u64);
         words.push_number(HOUSE_KEPT.as_millis() as u64);
         let is_heard = self.concealer.read().unwrap_or_else(PoisonError::into_inner).is_some();
-        words.push_number(u64::from(is_heard));
+        let has_waited = self.untold.load(Ordering::Relaxed) >= SECRET_WAITS;
+        let whose: &str = match (is_heard, has_waited) {
+            (true, _) => "known",
+            (false, true) => "waited",
+            (false, false) => "own",
+        };
+        words.push(whose.as_bytes());
         Call { script: Some(&HEARTBEAT_SCRIPT), words, slot, late: None }
     }
 
@@ -132,6 +149,7 @@ impl House {
             Reply::Bytes(secret),
             Reply::Bytes(version),
             Reply::Integer(micros),
+            Reply::Integer(is_none),
         ] = &fields[..]
         else {
             return;
@@ -142,24 +160,74 @@ impl House {
             self.overrides_version.store(version, Ordering::Relaxed);
         }
         self.ahead_micros.store(micros - heard_at.as_micros() as i64, Ordering::Relaxed);
-        if let Some(seed) = seed_of(secret) {
-            *self.offered() = String::from_utf8_lossy(secret).into_owned();
-            *self.concealer.write().unwrap_or_else(PoisonError::into_inner) =
-                Some(Concealer::new(seed));
+        self.hear_secret(secret);
+        let is_news = *is_none == 1 && !self.is_none_told.load(Ordering::Relaxed);
+        self.is_none_told.store(*is_none == 1, Ordering::Relaxed);
+        if is_news {
+            tracing::warn!(
+                "what Redis had in the place of the key that secret values are hashed with was none; \
+                 it is put anew"
+            );
         }
+    }
+
+    /// Takes the key over that secret values are hashed with.
+    fn hear_secret(&self, secret: &[u8]) {
+        let Some(seed) = seed_of(secret) else {
+            self.untold.fetch_add(1, Ordering::Relaxed);
+            return;
+        };
+        self.untold.store(0, Ordering::Relaxed);
+        let text = String::from_utf8_lossy(secret).into_owned();
+        let before = std::mem::replace(&mut *self.offered(), text.clone());
+        let mut concealer = self.concealer.write().unwrap_or_else(PoisonError::into_inner);
+        if concealer.is_some() && before != text {
+            tracing::warn!(
+                "secret values are hashed with another key from now on; what their keys consumed and \
+                 were allowed by overrides under the last one no longer counts"
+            );
+        }
+        *concealer = Some(Concealer::new(seed));
     }
 }
 
+/// What the key is; nothing if it is none. It begins with its digits, and may end with when it was made.
 fn seed_of(text: &[u8]) -> Option<[u64; 2]> {
-    let text = std::str::from_utf8(text).ok().filter(|text| text.len() == 32)?;
-    let half = |digits: &str| u64::from_str_radix(digits, 16).ok();
-    Some([half(&text[..16])?, half(&text[16..])?])
+    let (digits, _) = text.split_first_chunk::<32>()?;
+    let half = |digits: &[u8]| {
+        let digit = |number: u64, digit: &u8| {
+            char::from(*digit).to_digit(16).map(|digit| number << 4 | u64::from(digit))
+        };
+        digits.iter().try_fold(0, digit)
+    };
+    Some([half(&digits[..16])?, half(&digits[16..])?])
 }
 
 /// Says that this node is there, for as long as its store is. Something is sent to `told` when Redis
 /// has answered, or cannot be reached.
 pub(super) async fn keep(store: Weak<Inner>, told: SyncSender<()>) {
     let mut is_checked = false;
+    // What panics is a mistake of ours, and no reason to be counted as gone and to hear of nothing.
+    while has_panicked(beat(&store, &told, &mut is_checked)).await {
+        tracing::error!("the task that tells Redis of this node panicked; it goes on");
+        sleep(HEARTBEAT).await;
+    }
+}
+
+/// Waits for a future; whether it panicked.
+async fn has_panicked(future: impl Future<Output = ()>) -> bool {
+    let mut running = pin!(future);
+    poll_fn(|context| {
+        // After a panic nothing is used any more but what others hold too.
+        match catch_unwind(AssertUnwindSafe(|| running.as_mut().poll(context))) {
+            Ok(poll) => poll.map(|()| false),
+            Err(_) => Poll::Ready(true),
+        }
+    })
+    .await
+}
+
+async fn beat(store: &Weak<Inner>, told: &SyncSender<()>, is_checked: &mut bool) {
     loop {
         let Some(inner) = store.upgrade() else { return };
         let slot = inner.fleet.slot(inner.house.keys[0].as_bytes());
@@ -169,10 +237,10 @@ pub(super) async fn keep(store: Weak<Inner>, told: SyncSender<()>) {
         let Some(inner) = store.upgrade() else { return };
         // Whoever refuses is there as well, and what it lacks is the more worth telling.
         let is_there = matches!(answer, Ok(_) | Err(Failure::Refused(_)));
-        if is_there && !is_checked && !inner.is_virtual {
-            inner.fleet.spawn(checks::run(Weak::clone(&store)));
+        if is_there && !*is_checked && !inner.is_virtual {
+            inner.fleet.spawn(checks::run(Weak::clone(store)));
         }
-        is_checked |= is_there;
+        *is_checked |= is_there;
         let is_known = is_there || inner.fleet.health().iter().all(|server| !server.is_well);
         let pause = match answer {
             Ok(reply) => {
@@ -194,3 +262,28 @@ pub(super) async fn keep(store: Weak<Inner>, told: SyncSender<()>) {
 }
 
 const _: () = assert!(HEARTBEAT.as_millis() < NODE_GONE.as_millis());
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_read_by_its_digits_and_whatever_else_is_none() {
+        let digits = "00000000000000010123456789abcdef";
+        let seed = Some([1, 0x0123_4567_89ab_cdef]);
+        assert_eq!(seed_of(digits.as_bytes()), seed);
+        assert_eq!(seed_of(format!("{digits}:1700000000000").as_bytes()), seed);
+        let across = format!("{}é{}", "a".repeat(15), "a".repeat(15));
+        let signed = format!("+{}", "a".repeat(31));
+        for none in ["", "a", across.as_str(), signed.as_str()] {
+            assert_eq!(seed_of(none.as_bytes()), None, "{none}");
+        }
+        assert_eq!(seed_of(&[0xff; 32]), None);
+    }
+
+    #[tokio::test]
+    async fn a_panic_is_told_and_not_passed_on() {
+        assert!(has_panicked(async { panic!("as a mistake of ours would") }).await);
+        assert!(!has_panicked(async {}).await);
+    }
+}

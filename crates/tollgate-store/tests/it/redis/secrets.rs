@@ -1,7 +1,7 @@
 //! Nodes that do not know yet what secret values are hashed with.
 
 use tollgate_core::{Algorithm, Key, Value};
-use tollgate_harness::{Cluster, Flavour, Reply, eventually};
+use tollgate_harness::{Cluster, Flavour, Reply, Server, eventually};
 use tollgate_store::redis::Servers;
 use tollgate_store::{Charge, Enrolled, OnFailure, Store, Taken};
 
@@ -77,4 +77,61 @@ fn a_node_that_is_new_leaves_it_to_those_who_know_what_secrets_are_hashed_with()
             assert_eq!(first.store.key_text(&key), text);
         }
     }
+}
+
+#[test]
+fn a_node_that_is_heard_first_when_redis_was_emptied_takes_over_what_the_others_knew() {
+    for server in every_server() {
+        let settings = settings(Servers::Single(server.url()));
+        let values = [Value::secret(b"a-very-secret-key")];
+        let key = Key { limit: "api", values: &values };
+        let first = open(settings.clone());
+        let text = first.store.key_text(&key);
+        for _ in 0..5 {
+            server.command(&["FLUSHALL"]);
+            let new = open(settings.clone());
+            eventually("both agree", || (new.store.key_text(&key) == text).then_some(()));
+            assert_eq!(first.store.key_text(&key), text, "nobody who knows takes over another");
+        }
+    }
+}
+
+#[test]
+fn what_is_no_key_for_secrets_is_replaced_by_the_one_that_is_known() {
+    for server in every_server() {
+        let settings = settings(Servers::Single(server.url()));
+        let values = [Value::secret(b"a-very-secret-key")];
+        let key = Key { limit: "api", values: &values };
+        let name = format!("{}:{{%}}:%secret", settings.prefix);
+        let first = open(settings.clone());
+        let text = first.store.key_text(&key);
+        let known = server.command(&["GET", &name]).text();
+        let across = format!("{}é{}", "a".repeat(15), "a".repeat(15));
+        for poison in [across.as_str(), "", "1", &"f".repeat(33), &format!("{known}x")] {
+            server.command(&["SET", &name, poison]);
+            eventually("it is put anew", || {
+                (server.command(&["GET", &name]).text() == known).then_some(())
+            });
+        }
+        assert_eq!(first.store.key_text(&key), text);
+    }
+}
+
+#[test]
+fn nodes_of_which_none_knows_a_key_for_secrets_agree_on_one_in_the_end() {
+    let server = Server::start(Flavour::Redis);
+    let settings = settings(Servers::Single(server.url()));
+    let nodes = format!("{}:{{%}}:%nodes", settings.prefix);
+    let soon = server.command(&["TIME"]).list()[0].text() + "000";
+    // One that was there a moment ago, and is not any more.
+    server.command(&["ZADD", &nodes, &soon, "gone"]);
+    let values = [Value::secret(b"a-very-secret-key")];
+    let key = Key { limit: "api", values: &values };
+    let name = format!("{}:{{%}}:%secret", settings.prefix);
+    let both = [open(settings.clone()), open(settings.clone())];
+    eventually("one is made", || (server.command(&["EXISTS", &name]).integer() == 1).then_some(()));
+    eventually("both agree", || {
+        let [one, other] = [0, 1].map(|node| both[node].store.key_text(&key));
+        (one == other).then_some(())
+    });
 }
