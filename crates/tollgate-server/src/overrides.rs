@@ -62,6 +62,18 @@ pub(crate) async fn remove(gate: &Gate, key: &KeyBuf) -> Result<bool, NotShared>
     Ok(gate.limiter.remove_override(key) | was_there)
 }
 
+/// Hears of the override of one key before the other nodes' changes are heard of, since somebody asks.
+pub(crate) async fn hear_of(gate: &Gate, key: &KeyBuf) {
+    let Some(redis) = gate.limiter.store().redis() else { return };
+    // That there is none may mean that it was lost, and is known here to be put again.
+    let Some(text) = redis.shared_override(&key.to_string()).await else { return };
+    let one = Override::from_json(key.clone(), &text).ok();
+    if let Some(one) = one.filter(|one| gate.limiter.override_of(key).as_ref() != Some(one)) {
+        // One that means nothing to the policy in force is not shown either.
+        let _ = gate.limiter.put_override(one);
+    }
+}
+
 fn shared(one: &Override) -> (String, SharedOverride) {
     (one.key.to_string(), SharedOverride { text: one.to_string(), until: one.until })
 }

@@ -61,7 +61,9 @@ pub(super) async fn answer(request: Request<Incoming>, visitor: &Visitor) -> Ans
         }
         (Subject::Keys, _) => http1::wrong_method("GET, HEAD"),
         (Subject::Key(named), &Method::GET | &Method::HEAD) => {
-            look(&Meant::new(named, limiter), limiter).await
+            let meant = Meant::new(named, limiter);
+            overrides::hear_of(gate, &meant.key).await;
+            look(&meant, limiter).await
         }
         (Subject::Key(named), &Method::DELETE) => {
             let meant = Meant::new(named, limiter);
@@ -82,6 +84,7 @@ pub(super) async fn answer(request: Request<Incoming>, visitor: &Visitor) -> Ans
         },
         (Subject::OverrideOf(named), &Method::DELETE) => {
             let meant = Meant::new(named, limiter);
+            overrides::hear_of(gate, &meant.key).await;
             let is_banned = limiter.override_of(&meant.key).is_some_and(|it| it.change.is_ban);
             let done = remove(&meant, gate).await;
             let action = if is_banned { Action::Unban } else { Action::RemoveOverride };

@@ -106,6 +106,19 @@ impl RedisStore {
         })
     }
 
+    /// What the override of a key is now; nothing if it has none, or if Redis does not answer.
+    pub fn shared_override(&self, key: &str) -> Asked<Option<String>> {
+        let words = ["HGET", &self.0.house.overrides()[0], key].into_iter().collect();
+        let slot = self.0.fleet.slot(self.0.house.overrides()[0].as_bytes());
+        let pending = self.0.fleet.send(Call { script: None, words, slot, late: None });
+        Asked::later(async move {
+            match pending.await {
+                Ok(Reply::Bytes(text)) => String::from_utf8(text).ok(),
+                _ => None,
+            }
+        })
+    }
+
     /// Puts overrides there again, each for its key, that were known at the version `lost`. That they are
     /// lost was told by overrides at the version `seen`: should anybody have changed those since, nothing
     /// more is put. Tells how many were missing; nothing if they were changed, or if Redis does not answer.
