@@ -179,6 +179,47 @@ fn what_is_overridden_and_reset_through_one_node_holds_on_all_within_a_second() 
 }
 
 #[test]
+fn the_ban_of_an_api_key_outlives_a_redis_that_is_emptied_while_a_node_starts() {
+    let redis = Server::start(Flavour::Redis);
+    let limits =
+        "  - { name: api, per: ['header:x-api-key'], rate: 5/year, on_store_failure: deny }\n";
+    let start = || Node::start(&patient(&redis.url()), limits);
+    let mut nodes = vec![start(), start()];
+    let asked = json!({"attributes": {"header:x-api-key": "k-1"}}).to_string();
+    let check = |node: &Node| node.server.post("http", "/v1/check", &asked);
+    let key = check(&nodes[0]).json()["limits"][0]["key"].as_str().unwrap().to_owned();
+    let path = format!("/v1/overrides/{}", key.replace('%', "%25"));
+    assert_eq!(nodes[0].admin("PUT", &path, r#"{"ban": true}"#).status, 200);
+    let lost = |node: &Node| {
+        let warnings = node.warnings();
+        let is_it = |it: &&Value| it["message"].as_str().unwrap().starts_with("Redis lost");
+        warnings.iter().filter(is_it).count()
+    };
+    for losses in 1..=2 {
+        let all_knew = |node: &Node| {
+            let told = node.admin("GET", "/v1/overrides", "").json();
+            told["overrides"].as_array().is_some_and(|list| list.len() == 1)
+        };
+        eventually("all know", || nodes.iter().all(all_knew).then_some(()));
+        // Known by its node is not yet read from Redis by it.
+        let took = |node: &Node| node.server.log().iter().any(|line| line.contains("took over"));
+        eventually("all have read it", || nodes.iter().all(took).then_some(()));
+        redis.command(&["FLUSHALL"]);
+        nodes.push(start());
+        eventually("it is there again", || {
+            let kept = redis.command(&["HEXISTS", "tollgate:{%}:%overrides", &key]);
+            (kept.integer() == 1).then_some(())
+        });
+        eventually("all nodes ban it", || {
+            nodes.iter().all(|node| check(node).status == 429).then_some(())
+        });
+        let told = || nodes.iter().map(lost).sum::<usize>();
+        eventually("it is told", || (told() >= losses).then_some(()));
+        assert_eq!(told(), losses, "once, by who made it good");
+    }
+}
+
+#[test]
 fn a_rolling_restart_under_load_loses_nothing_and_gives_leased_units_back() {
     const STRICT: u32 = 3_000;
     const LEASED: u32 = 20_000;
