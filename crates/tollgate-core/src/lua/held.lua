@@ -8,7 +8,8 @@
 -- so what time alone does to it is done when it is looked at, whatever the verdict will be.
 --
 -- limit: units, hold. state: key, units of all entries, moment of the newest, the entries that were
--- taken and are not in the log yet, and the oldest entry, where it is known.
+-- taken and are not in the log yet, the oldest entry, where it is known, and whether something that
+-- is no log of ours is under the key: it goes when something is entered.
 local holding
 if ASKED[5] or ASKED[6] then
   -- These are bounds.rs's to say.
@@ -31,8 +32,9 @@ if ASKED[5] or ASKED[6] then
     return tonumber(string.sub(member, #name + 1)) or 0
   end
 
+  -- A member that is none of ours holds nothing, and goes when its time is over.
   local function units_of(member)
-    return tonumber(string.match(member, ':(%d+)$'))
+    return tonumber(string.match(member, ':(%d+)$')) or 0
   end
 
   -- Whether each entry holds one unit, if all hold `units`: then nothing needs to be added up.
@@ -48,7 +50,7 @@ if ASKED[5] or ASKED[6] then
   -- Keeps the sum, with an entry if one is given, and sees to it that the key goes when nothing
   -- holds any more.
   local function keep(limit, key, units, newest_at, member)
-    if units == 0 then
+    if units <= 0 then
       redis.call('UNLINK', key)
       return
     end
@@ -65,14 +67,22 @@ if ASKED[5] or ASKED[6] then
 
   local function standing(limit, key, now)
     local hold = limit[2]
-    local state = { key = key, used = 0, newest_at = 0, taken = {}, oldest = false, oldest_at = 0 }
-    local front = replied(redis.pcall('ZRANGE', key, 0, 1, 'WITHSCORES'), key) or {}
-    if not front[1] then return state end
+    local state = {
+      key = key, used = 0, newest_at = 0, taken = {}, oldest = false, oldest_at = 0,
+      is_of_another = false,
+    }
+    local front = replied(redis.pcall('ZRANGE', key, 0, 1, 'WITHSCORES'))
+    if front and not front[1] then return state end
     -- What had ended under another hold does not come back: the shorter of the two counts.
-    local shorter = min(hold_of(limit, front[1]), hold)
+    local shorter = front and min(hold_of(limit, front[1]), hold) or 0
+    if shorter <= 0 or not front[3] or not is_whole(-front[2], 1) then
+      -- Another algorithm's or version's, or nobody's.
+      state.is_of_another = true
+      return state
+    end
     local newest_at = newest(key)
-    if now - newest_at >= shorter or shorter == 0 then
-      -- All of it has ended, however long it is; or it is another algorithm's or version's.
+    if now - newest_at >= shorter then
+      -- All of it has ended, however long it is.
       redis.call('UNLINK', key)
       return state
     end
@@ -113,6 +123,7 @@ if ASKED[5] or ASKED[6] then
   local function falls_to(limit, room, state, now)
     if not limit.algorithm.end_is_known then return NONE end
     local key, hold, excess = state.key, limit[2], state.used - room
+    if state.is_of_another then return until_passed(now, hold, state.newest_at) end
     if state.oldest and units_of(state.oldest) >= excess then
       return until_passed(now, hold, state.oldest_at)
     end
@@ -150,7 +161,7 @@ if ASKED[5] or ASKED[6] then
     taken[#taken + 1] = { at = at, id = id, units = cost }
     local after = {
       key = state.key, used = state.used + cost, newest_at = at, taken = taken,
-      oldest = state.oldest, oldest_at = state.oldest_at,
+      oldest = state.oldest, oldest_at = state.oldest_at, is_of_another = state.is_of_another,
     }
     local answer = decision(limit, ALLOWED, after, now, NONE)
     answer[CHARGED], answer[CHARGED_AT] = cost, at
@@ -172,7 +183,7 @@ if ASKED[5] or ASKED[6] then
     if used >= LOG_ENTRIES_MAX and redis.call('ZCARD', key) > LOG_ENTRIES_MAX then
       local _, last = newest(key)
       redis.call('ZREM', key, last)
-      id, units = string.match(last, '^(%d+):'), units_of(last)
+      id, units = string.match(last, '^(%d+):') or id, units_of(last)
       used = used - units
       units = min(units + entry.units, COUNT_MAX)
     end
@@ -183,6 +194,7 @@ if ASKED[5] or ASKED[6] then
   -- Enters what was taken.
   local function apply(limit, state)
     local used = state.used
+    if state.is_of_another and state.taken[1] then redis.call('UNLINK', state.key) end
     for _, entry in ipairs(state.taken) do used = used - entry.units end
     for _, entry in ipairs(state.taken) do used = push(limit, state.key, used, entry) end
   end
@@ -202,6 +214,11 @@ if ASKED[5] or ASKED[6] then
       local key, used, newest_at = state.key, state.used, state.newest_at
       while units > 0 and used > 0 do
         local at, last = newest(key)
+        -- Should the sum have been more than its entries, there is nothing left of it.
+        if at < 0 then
+          used = 0
+          break
+        end
         local held = units_of(last)
         local back = min(units, held)
         replace(key, last, number_text(at), held - back)

@@ -6,8 +6,8 @@
 -- format's version and the algorithm's letter (`1t`), then four words: the numbers of the limit it
 -- was written under that give the counters their meaning (those that counts_like compares, from
 -- `first_kept` on), and the counters; then, of a bucket that has some, the leases (leases.lua), which
--- travel with the limit, as `leases`. Anything else under the key, be it another algorithm's or of
--- another type, counts as a key never seen.
+-- travel with the limit, as `leases`. Anything else under the key, be it another algorithm's, of
+-- another type or no numbers at all, counts as a key never seen, and stays until something is charged.
 --
 -- So does a state of another version, and is overwritten. Therefore a version that others cannot
 -- read must have keys of its own: then neither sees or destroys what the other counts, and until the
@@ -22,13 +22,28 @@ local function whole(algorithm)
   return algorithm
 end
 
+-- Whether these are as leases.lua says, and of an algorithm that has some.
+local function are_leases(numbers)
+  if not leases_of or #numbers % 3 ~= 0 then return false end
+  for i = 1, #numbers do
+    if not is_whole(numbers[i], 0) then return false end
+  end
+  return true
+end
+
 -- The state of a counter as it was written, the limit it was written under, and its text.
 local function stored_state(limit, key)
-  local text = replied(redis.pcall('GET', key), key)
+  local text = replied(redis.pcall('GET', key))
   local algorithm = limit.algorithm
   if not text or string.sub(text, 2, 3) ~= algorithm.header then return { 0, 0, 0 }, limit end
   local first = algorithm.first_kept
-  local _, a, b, c, d, has_leases = cmsgpack.unpack(text)
+  local is_read, _, a, b, c, d, has_leases = pcall(cmsgpack.unpack, text)
+  -- What is divided by is not zero: of a bucket the first two, of a window the first.
+  local least = first == 1 and 1 or 0
+  if not (is_read and is_whole(a, 1) and is_whole(b, least) and is_whole(c, 0) and is_whole(d, 0))
+  then
+    return { 0, 0, 0 }, limit
+  end
   local state, is_alike, written_under = { b, c, d }, a == limit[first], limit
   if algorithm.counters == 2 then
     state, is_alike = { c, d }, is_alike and b == limit[first + 1]
@@ -40,6 +55,7 @@ local function stored_state(limit, key)
   end
   if has_leases then
     local leases = { select(6, cmsgpack.unpack(text)) }
+    if not are_leases(leases) then return { 0, 0, 0 }, limit end
     local _, settled = leases_of(whole(algorithm))
     state = settled(written_under, state, leases, NOW)
     if #leases > 0 then limit.leases, written_under.leases = leases, leases end

@@ -68,11 +68,18 @@ local function is_of_another(reply)
   return true
 end
 
--- What a command of a key's own type replied. Another algorithm's goes, and this one starts afresh.
-local function replied(reply, key)
-  if not is_of_another(reply) then return reply end
-  redis.call('UNLINK', key)
-  return false
+-- What a command of a key's own type replied; nothing if the key is of another. That stays until
+-- something is charged: whoever only looks leaves it to those whose it is.
+local function replied(reply)
+  if is_of_another(reply) then return false end
+  return reply
+end
+
+-- Whether this is a number as our states have them, and not less than `least`. Others may have
+-- written there too.
+local function is_whole(number, least)
+  return type(number) == 'number' and number >= least and number <= EXACT_MAX
+    and fmod(number, 1) == 0
 end
 
 -- Which algorithms are asked for. Arguments after the time are MessagePack, several values in one

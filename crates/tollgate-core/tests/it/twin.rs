@@ -28,8 +28,8 @@ fn the_scripts_answer_as_the_rust_functions_do_on_valkey() {
 #[test]
 fn the_first_scripts_of_the_format_and_these_decide_by_turns_as_one_of_them_alone() {
     let mut twins = Twins::start(Flavour::Redis);
-    let first =
-        Scripts { take: include_str!("v1/take.lua"), refund: include_str!("v1/refund.lua") };
+    let (take, refund) = (include_str!("v1/take.lua"), include_str!("v1/refund.lua"));
+    let first = Scripts { take, refund, is_first: true };
     twins.scripts.push_back(first.load(&mut twins.redis));
     for seed in 0..120 {
         let mut trace = Trace::new(seed);
@@ -290,11 +290,15 @@ impl Order {
 struct Scripts<S> {
     take: S,
     refund: S,
+    /// Whether they are those that remove what another algorithm left as soon as they look at it, if
+    /// only one of the two keeps a log, or both do.
+    is_first: bool,
 }
 
 impl Scripts<&str> {
     fn load(&self, redis: &mut Client) -> Scripts<String> {
-        Scripts { take: redis.load(self.take), refund: redis.load(self.refund) }
+        let [take, refund] = [self.take, self.refund].map(|text| redis.load(text));
+        Scripts { take, refund, is_first: self.is_first }
     }
 }
 
@@ -318,8 +322,9 @@ impl Twins {
     fn start(flavour: Flavour) -> Self {
         let server = Server::start(flavour);
         let mut redis = server.client();
+        let scripts = Scripts { take: lua::TAKE, refund: lua::REFUND, is_first: false };
         Self {
-            scripts: [Scripts { take: lua::TAKE, refund: lua::REFUND }.load(&mut redis)].into(),
+            scripts: [scripts.load(&mut redis)].into(),
             settle: redis.load(lua::SETTLE),
             redis,
             _server: server,
@@ -338,6 +343,7 @@ impl Twins {
         self.scripts.rotate_left(1);
         let command = evalsha(&self.scripts[0].take, &names_of_keys, &now_text, &arguments);
 
+        self.model.is_first = self.scripts[0].is_first;
         let answers = self.model.take(names, orders, now, &mut self.seen);
         let fields = answers.iter().flat_map(fields).map(Reply::Integer).collect();
         self.expect(&command, Reply::List(fields));
@@ -472,6 +478,8 @@ const NOTHING: Receipt = Receipt { at: Timestamp::EPOCH, cost: Cost::PEEK, debt_
 #[derive(Default)]
 struct Model {
     stored: HashMap<String, Stored>,
+    /// See [`Scripts::is_first`].
+    is_first: bool,
 }
 
 /// What is under a key, and the limit it was written under.
@@ -595,13 +603,18 @@ impl Model {
     fn load(&mut self, name: &str, limit: &Limit, now: Timestamp, seen: &mut Seen) -> Stored {
         match limit {
             Limit::Counter(limit) => Stored::Counter(*limit, self.word(name, limit, now, seen)),
+            Limit::Logged(limit) if !self.is_first && self.is_of_another(name, limit) => {
+                Stored::Log(*limit, Log::default())
+            }
             Limit::Logged(limit) => Stored::Log(*limit, self.log(name, limit, now).clone()),
         }
     }
 
+    /// What is vacant does not displace what another algorithm left.
     fn keep(&mut self, name: &str, account: Stored) {
         match account {
             Stored::Counter(limit, word) => self.keep_word(name, limit, word),
+            Stored::Log(limit, log) if log.is_empty() && self.is_of_another(name, &limit) => {}
             Stored::Log(..) => {
                 self.stored.insert(name.to_owned(), account);
                 self.keep_log(name);
@@ -719,7 +732,7 @@ impl Model {
         is_renewed.into()
     }
 
-    /// The word under a key, carried over. Another type of key goes as soon as it is looked at.
+    /// The word under a key, carried over.
     fn word(&mut self, name: &str, limit: &Counter, now: Timestamp, seen: &mut Seen) -> Word {
         match self.stored.get(name) {
             None => Word::VACANT,
@@ -729,7 +742,9 @@ impl Model {
                 carried
             }
             Some(Stored::Log(..)) => {
-                self.stored.remove(name);
+                if self.is_first {
+                    self.stored.remove(name);
+                }
                 Word::VACANT
             }
         }
@@ -744,6 +759,11 @@ impl Model {
         {
             self.stored.remove(name);
         }
+    }
+
+    /// Whether there is something, but no log of this algorithm.
+    fn is_of_another(&self, name: &str, limit: &Logged) -> bool {
+        self.stored.contains_key(name) && self.written_under(name, limit).is_none()
     }
 
     /// The limit that a log of this algorithm is under, if there is one.
@@ -1026,18 +1046,26 @@ fn what_is_not_ours_under_a_key_starts_afresh() {
         let server = Server::start(flavour);
         let mut redis = server.client();
         let take = redis.load(lua::TAKE);
-        let strangers: [&[&str]; 6] = [
-            &["SET", "key", " 9t 1 1 1 1 1 1"],
-            &["SET", "key", "1t"],
-            &["SET", "key", ""],
-            &["HSET", "key", "field", "value"],
-            &["ZADD", "key", "-7", "9sliding_log 60000000", "1", "1:7"],
-            &["ZADD", "key", "1", "somebody"],
+        let strangers: [&[&[u8]]; 6] = [
+            &[b"SET", b"key", b" 9t 1 1 1 1 1 1"],
+            &[b"SET", b"key", b"1t"],
+            &[b"SET", b"key", b""],
+            &[b"HSET", b"key", b"field", b"value"],
+            &[b"ZADD", b"key", b"-7", b"9sliding_log 60000000", b"1", b"1:7"],
+            &[b"ZADD", b"key", b"1", b"somebody"],
         ];
         for limit in one_of_each() {
-            for stranger in strangers {
+            let malformed = malformed(&limit);
+            let malformed = malformed.iter().map(|words| words.iter().map(|word| &word[..]));
+            let malformed: Vec<Vec<&[u8]>> = malformed.map(Iterator::collect).collect();
+            for stranger in strangers.into_iter().chain(malformed.iter().map(|words| &words[..])) {
                 redis.command(&["DEL", "key"]);
                 redis.command(stranger);
+                let before = redis.command(&["DUMP", "key"]);
+                let peek = Order::enforced(limit, Cost::PEEK, 1).argument();
+                let told = answer(call(&mut redis, &take, "key", "1760000000000000", &peek));
+                assert_eq!(told.decision.remaining, 5, "{limit:?} {stranger:?}");
+                assert_eq!(redis.command(&["DUMP", "key"]), before, "{limit:?} {stranger:?}");
                 let argument = Order::enforced(limit, Cost::new(2), 1).argument();
                 for remaining in [3, 1] {
                     let answer =
@@ -1051,6 +1079,69 @@ fn what_is_not_ours_under_a_key_starts_afresh() {
                     assert_eq!(answer.decision.remaining, remaining, "{limit:?} {stranger:?}");
                 }
             }
+        }
+    }
+}
+
+/// Commands that leave something under `key` that begins as a state of the limit does.
+fn malformed(limit: &Limit) -> Vec<Vec<Vec<u8>>> {
+    let command = |words: &[&[u8]]| words.iter().map(|word| word.to_vec()).collect();
+    let counter = match limit {
+        Limit::Counter(counter) => counter,
+        Limit::Logged(logged) => {
+            let log = Log::default();
+            let marker = members(logged, &log).swap_remove(0).into_bytes();
+            let scores: [&[&[u8]]; 3] = [&[b"-3"], &[b"-inf", b"1"], &[b"-0.5", b"1"]];
+            let sets = scores.map(|scores| match scores {
+                [score, at] => command(&[b"ZADD", b"key", score, &marker, at, b"1:3"]),
+                _ => command(&[b"ZADD", b"key", scores[0], &marker]),
+            });
+            return sets.into();
+        }
+    };
+    let state = lua::state_bytes(counter, Word { low: 1, high: 1 }).expect("not vacant");
+    let number = |number: f64| [&[0xcb], &number.to_be_bytes()[..]].concat();
+    let rests = [
+        Vec::new(),
+        vec![0xcf, 0],
+        [0xa1, b'x'].repeat(4),
+        vec![0xc0; 4],
+        vec![0; 4],
+        vec![0x81, 1, 1].repeat(4),
+        vec![1; 20],
+        vec![0xdd, 0xff, 0xff, 0xff, 0xff],
+        number(f64::NAN).repeat(4),
+        number(f64::INFINITY).repeat(4),
+        number(-1e18).repeat(4),
+        number(0.5).repeat(4),
+    ];
+    let set = |rest: &Vec<u8>| command(&[b"SET", b"key", &[&state[..3], rest].concat()]);
+    rests.iter().map(set).collect()
+}
+
+#[test]
+fn a_member_that_is_none_of_ours_does_not_stop_a_log_from_being_counted() {
+    for flavour in Flavour::ALL {
+        let server = Server::start(flavour);
+        let mut redis = server.client();
+        let take = redis.load(lua::TAKE);
+        for limit in one_of_each() {
+            let Limit::Logged(logged) = limit else { continue };
+            let span = span(&limit);
+            let marker = members(&logged, &Log::default()).swap_remove(0);
+            redis.command(&["DEL", "key"]);
+            let [first, later] = [START, START + span / 2].map(|at| at.to_string());
+            let command =
+                ["ZADD", "key", "-2", &marker, &first, "nobody", &first, "1:1", &later, "2:1"];
+            redis.command(&command);
+            let mut remaining = |now: u64| {
+                let peek = Order::enforced(limit, Cost::PEEK, 9).argument();
+                let told = answer(call(&mut redis, &take, "key", &now.to_string(), &peek));
+                told.decision.remaining
+            };
+            assert_eq!(remaining(START + span - 1), 3, "{limit:?}");
+            assert_eq!(remaining(START + span), 4, "{limit:?}");
+            assert_eq!(remaining(START + 2 * span), 5, "{limit:?}");
         }
     }
 }
