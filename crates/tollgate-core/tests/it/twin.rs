@@ -1107,7 +1107,7 @@ fn malformed(limit: &Limit) -> Vec<Vec<Vec<u8>>> {
         [0xa1, b'x'].repeat(4),
         vec![0xc0; 4],
         vec![0; 4],
-        vec![0x81, 1, 1].repeat(4),
+        [0x81, 1, 1].repeat(4),
         vec![1; 20],
         vec![0xdd, 0xff, 0xff, 0xff, 0xff],
         number(f64::NAN).repeat(4),
