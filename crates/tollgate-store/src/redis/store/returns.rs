@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use smallvec::SmallVec;
 use tokio::sync::{oneshot, watch};
@@ -42,7 +43,7 @@ impl Inner {
             let Limit::Logged(limit @ Logged::Concurrency(_)) = &limit.limit else { continue };
             let back = lua::Return::GiveBack { limit, id, held: cost, units: cost };
             let change = self.change_of(items, place, &back);
-            self.fleet.spawn(release(Arc::downgrade(self), change));
+            self.fleet.spawn(release(Arc::downgrade(self), change, RELEASE_PAUSE));
         }
     }
 
@@ -117,7 +118,7 @@ impl Inner {
             let _ = told.send(is_changed(&answer));
             drop(underway);
             if answer.is_err() && change.is_release {
-                release(inner, change).await;
+                release(inner, change, RELEASE_PAUSE).await;
             }
         });
         Asked::later(async { answer.await.ok().flatten() })
@@ -202,12 +203,14 @@ impl Change {
 }
 
 /// Tries again to release what Redis did not answer to, so that it is not held until its lease ends.
-/// Should it have been released before, there is nothing left to release.
-async fn release(store: Weak<Inner>, change: Change) {
-    let mut pauses = interval(RELEASE_PAUSE);
+/// Should it have been released before, there is nothing left to release. What is not sent, since
+/// Redis is away, is no try: an outage may be longer than all of them.
+async fn release(store: Weak<Inner>, change: Change, pause: Duration) {
+    let mut pauses = interval(pause);
     // The first of them is over at once.
     pauses.tick().await;
-    for _ in 0..RELEASE_TRIES {
+    let mut tries = 0;
+    while tries < RELEASE_TRIES {
         let Some(inner) = store.upgrade() else { return };
         if inner.releases.fetch_add(1, Ordering::Relaxed) >= RELEASES_MAX {
             inner.releases.fetch_sub(1, Ordering::Relaxed);
@@ -219,8 +222,10 @@ async fn release(store: Weak<Inner>, change: Change) {
         inner.releases.fetch_sub(1, Ordering::Relaxed);
         let pending = inner.fleet.send(change.call());
         drop(inner);
-        if pending.await.is_ok() {
-            return;
+        match pending.await {
+            Ok(_) => return,
+            Err(Failure::NotSent) => {}
+            Err(_) => tries += 1,
         }
     }
 }
@@ -231,5 +236,58 @@ fn is_changed(answer: &Result<Reply, Failure>) -> Option<bool> {
         Reply::Integer(changed) => Some(*changed > 0),
         Reply::List(changed) => Some(matches!(changed[..], [Reply::Integer(1..)])),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tollgate_core::{Key, Micros, Value};
+    use tollgate_harness::{Flavour, Proxy, Server, eventually};
+
+    use super::*;
+    use crate::charge::Charge;
+    use crate::redis::fleet::Servers;
+    use crate::redis::store::{RedisSettings, RedisStore};
+    use crate::store::Claim;
+
+    #[test]
+    fn a_slot_is_released_when_redis_is_back_however_long_it_was_away() {
+        const PAUSE: Duration = Duration::from_millis(1);
+        let server = Server::start(Flavour::Redis);
+        let proxy = Proxy::start(server.address());
+        let settings = RedisSettings {
+            servers: Servers::Single(proxy.url()),
+            timeout: Duration::from_secs(5),
+            prefix: "test".to_owned(),
+            nodes: None,
+        };
+        let store = RedisStore::open(settings).unwrap();
+        let limit = Limit::concurrency(1, Micros::from_secs(3_600)).unwrap();
+        let limit = store.enroll(limit).unwrap();
+        let values = [Value::new(b"somebody")];
+        let charge = Charge::new(Key { limit: "slots", values: &values }, &limit);
+        let mut answers = store.take(&[charge]).wait();
+        let receipt = answers.taken[0].take_receipt().unwrap();
+        let Claim { receipt, origin } = Claim::new(receipt, answers.origin(), 0);
+        let (origin, place) = origin.expect("Redis counted it");
+        let Limit::Logged(logged) = &limit.limit else { unreachable!("slots are logged") };
+        let (id, held) = (ChargeId(receipt.mark), receipt.cost);
+        let back = lua::Return::GiveBack { limit: logged, id, held, units: held };
+        let change = store.0.change_of(&origin.items, place, &back);
+
+        proxy.refuse();
+        proxy.cut();
+        eventually("Redis is away", || (!store.health()[0].is_well).then_some(()));
+        let before = store.health()[0].not_sent;
+        store.0.fleet.spawn(release(Arc::downgrade(&store.0), change, PAUSE));
+        eventually("it was tried more often than a try is worth", || {
+            let tried = store.health()[0].not_sent - before;
+            (tried > 2 * u64::from(RELEASE_TRIES)).then_some(())
+        });
+        proxy.heal();
+        eventually("the slot is free", || {
+            let held = server.command(&["EXISTS", "test:{somebody}:slots"]).integer();
+            (held == 0).then_some(())
+        });
     }
 }
