@@ -28,7 +28,7 @@ pub(crate) const HOPS_MAX: u8 = 5;
 /// Servers of a Cluster that we keep track of. Redis itself advises against more than a thousand.
 pub(crate) const NODES_MAX: usize = 1_000;
 
-/// How many servers are asked at once where things are.
+/// How many servers are asked at once where things are, and how many answers of theirs are told.
 pub(crate) const ASKED_MAX: usize = 5;
 
 /// The longest first pause before a server that failed is looked at again.
@@ -98,7 +98,7 @@ pub(super) const CHECK_PAUSE: Duration = Duration::from_secs(1);
 /// How long a store that starts waits for Redis to tell what all nodes share.
 pub(super) const START_PATIENCE: Duration = Duration::from_millis(500);
 
-/// How often the release of a slot is tried again that Redis did not answer, with [`RELEASE_PAUSE`]
+/// How often the release of a slot is sent again that Redis did not answer, with [`RELEASE_PAUSE`]
 /// between: for longer than a failover takes. After that the slot's lease must do.
 pub(super) const RELEASE_TRIES: u32 = 100;
 
