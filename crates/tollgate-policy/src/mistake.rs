@@ -3,7 +3,8 @@
 //! The first line of every mistake is `file:line:column: sentence`, so that editors and people
 //! find it; the line of the policy follows with a caret under the words that are meant. Text from
 //! the file is escaped before it is shown: a policy must not be able to paint a terminal. What may
-//! be a credential is not shown at all: no line of a tenants file, and no password of a URL.
+//! be a credential is not shown at all: no line of a tenants file, no password of a URL, and of a store
+//! no field that is named like one.
 
 use std::cell::OnceCell;
 use std::fmt;
@@ -315,10 +316,24 @@ impl<'t> Source<'t> {
         Some(self.text[start..].lines().next().unwrap_or(""))
     }
 
+    /// Whether a line stands under `store`, or may do so since the policy is one map in braces.
+    fn is_of_store(&self, number: u32) -> bool {
+        let is_inside =
+            |line: &&str| line.starts_with([' ', '\t', '#', '-', ']', '}']) || line.is_empty();
+        let mut above = (1..=number).rev().filter_map(|number| self.line(number));
+        let top = above.find(|line| !is_inside(line)).unwrap_or("");
+        top.starts_with('{') || top.trim_start_matches(['"', '\'']).starts_with("store")
+    }
+
     fn snippet(&self, span: Span) -> Option<String> {
         const SHOWN: usize = 96;
         let line = self.line(span.line).filter(|line| line.len() <= SNIPPET_LINE_BYTES_MAX)?;
-        let line: Vec<char> = starred(line).chars().collect();
+        let mut line: Vec<char> = starred(line).chars().collect();
+        if self.is_of_store(span.line)
+            && let Some(first) = secret_from(&line)
+        {
+            line[first..].fill('*');
+        }
         // A line too long to show is cut around the place that is meant.
         let column = (span.column.saturating_sub(1) as usize).min(line.len());
         let first = if line.len() > SHOWN { column.saturating_sub(SHOWN / 3) } else { 0 };
@@ -354,9 +369,30 @@ fn escaped(letter: char) -> impl Iterator<Item = char> {
     escape.into_iter().flatten().chain(plain)
 }
 
-/// The text with `mask` of what stands before the `@` of a URL, and of what is behind `pass=` or
-/// `password=`: to the last `@` there is, and to the next space or quote, since a password that is not
-/// encoded as it should be may hold anything.
+/// Where the value begins of the first field in a line that is named like a secret. What follows is not
+/// shown, to the end of the line: a password may hold whatever ends a value elsewhere.
+fn secret_from(line: &[char]) -> Option<usize> {
+    let mut name = String::new();
+    for (place, &letter) in line.iter().enumerate() {
+        match letter {
+            ':' if ["pass", "secret", "token"].iter().any(|word| name.contains(word)) => {
+                let spaces = line[place + 1..].iter().take_while(|it| **it == ' ').count();
+                return Some(place + 1 + spaces);
+            }
+            ' ' | '"' | '\''
+                if line[place..].iter().find(|it| !" \"'".contains(**it)) == Some(&':') => {}
+            _ if letter.is_alphanumeric() || "_-".contains(letter) => {
+                name.extend(letter.to_lowercase());
+            }
+            _ => name.clear(),
+        }
+    }
+    None
+}
+
+/// The text with `mask` of what stands before the `@` of a URL, of every value behind its `?`, and of
+/// what is behind `pass=` or `password=`: to the last `@` there is, and to the next space or quote,
+/// since a password that is not encoded as it should be may hold anything.
 fn masked(text: &str, mask: impl Fn(&str) -> String) -> String {
     let mut shown = String::with_capacity(text.len());
     let mut rest = text;
@@ -370,12 +406,33 @@ fn masked(text: &str, mask: impl Fn(&str) -> String) -> String {
         }
         rest = &after[user..];
     }
-    let text = shown + rest;
+    let text = with_masked_queries(&(shown + rest), &mask);
     let starts = ["pass=", "password="].map(|word| text.find(word).map(|at| at + word.len()));
     let Some(start) = starts.into_iter().flatten().min() else { return text };
     let (before, after) = text.split_at(start);
     let end = after.find([' ', '"', '\'']).unwrap_or(after.len());
     format!("{before}{}{}", mask(&after[..end]), &after[end..])
+}
+
+fn with_masked_queries(text: &str, mask: &impl Fn(&str) -> String) -> String {
+    let mut shown = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(scheme) = rest.find("://") {
+        let end = rest[scheme..].find([' ', '"', '\'']).map_or(rest.len(), |end| scheme + end);
+        let (url, after) = rest.split_at(end);
+        let (place, query) = url.split_once('?').unwrap_or((url, ""));
+        shown.push_str(place);
+        for (number, part) in query.split('&').enumerate().filter(|_| place.len() < url.len()) {
+            shown.push(if number == 0 { '?' } else { '&' });
+            match part.split_once('=') {
+                Some((name, value)) => shown += &format!("{name}={}", mask(value)),
+                None if part.is_empty() => {}
+                None => shown += &mask(part),
+            }
+        }
+        rest = after;
+    }
+    shown + rest
 }
 
 /// The text with its passwords starred out, letter for letter.
@@ -504,5 +561,42 @@ mod tests {
         assert!(!shown.contains('\u{1b}') && !shown.contains('\u{202e}'), "{shown}");
         assert_eq!(quoted("a\u{1b}[0m\n"), "\"a\\u{1b}[0m\\n\"");
         assert!(quoted(&"x".repeat(10_000)).len() < 100);
+    }
+
+    #[test]
+    fn no_value_behind_the_question_mark_of_a_url_is_shown() {
+        let line = "store: redis+unix:///x.sock?db=7&passwd=s3cret&s3cret # why?no=t";
+        let shown = snippet(line, 8, 5);
+        assert!(
+            shown.contains("redis+unix:///x.sock?db=*&passwd=******&****** # why?no=t"),
+            "{shown}"
+        );
+        assert_eq!(quoted("unix:///x?passwd=s3cret&db=7"), "\"unix:///x?passwd=…&db=…\"");
+        assert_eq!(quoted("http://a/b?"), "\"http://a/b?\"");
+    }
+
+    #[test]
+    fn below_store_no_field_that_is_named_like_a_secret_is_shown() {
+        for text in [
+            "store: { redis: { url: redis://h, password: s3cret } }",
+            "store: {redis: {Pass: 's3, cret', x: 1}}",
+            "store:\n  redis:\n    # it is s3\n\n    auth_token : s3cret",
+            "'store': { \"client-secret\": \"s3\" }",
+            "{ store: { redis: { passwd: s3cret } } }",
+        ] {
+            let source = Source::new("p", text);
+            let line = text.lines().count() as u32;
+            let shown = source.snippet(Span { line, column: 1, length: 1 }).unwrap();
+            assert!(!shown.contains("s3"), "{shown}");
+            assert!(shown.contains("store") || shown.contains("auth_token : *"), "{shown}");
+        }
+        for text in
+            ["listen: { http: { token_file: t } }", "store: redis://h", "a: 1\nb: { secret: t }"]
+        {
+            let line = text.lines().count() as u32;
+            let source = Source::new("p", text);
+            let shown = source.snippet(Span { line, column: 1, length: 1 }).unwrap();
+            assert!(!shown.contains('*'), "{shown}");
+        }
     }
 }

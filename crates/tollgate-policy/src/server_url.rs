@@ -28,6 +28,9 @@ pub(crate) fn check(url: &str, names: Names) -> Result<(), &'static str> {
             Err("is a socket of this machine; write the host, as in redis://10.0.0.1:6379")
         }
         Some(("redis+unix" | "unix", rest)) => check_socket(rest),
+        Some(("valkey" | "valkeys", _)) => {
+            Err("is not a URL of Redis; Valkey is reached by redis:// or rediss:// too")
+        }
         _ => Err("is not a URL of Redis; write for example redis://127.0.0.1:6379"),
     }
 }
@@ -53,6 +56,17 @@ fn check_host(rest: &str, names: Names) -> Result<(), &'static str> {
         return Err("has a /, ? or # in its user or password; write it as %2F, %3F or %23");
     }
     let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    if host.contains(',') {
+        return Err(match names {
+            Names::Server => {
+                "names several servers; write redis: { cluster: [redis://10.0.0.1:6379, …] }, or \
+                 Sentinels as redis: { sentinel: { master: …, nodes: […] } }"
+            }
+            Names::Member | Names::Sentinel => {
+                "names several servers; write a URL for each, as in [redis://10.0.0.1, redis://10.0.0.2]"
+            }
+        });
+    }
     let (name, port) = split_port(host)?;
     if name.is_empty() {
         return Err("names no host; write for example redis://127.0.0.1:6379");
@@ -121,4 +135,24 @@ fn check_database(text: &str) -> Result<(), &'static str> {
 
 fn is_number(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_looks_like_a_url_of_redis_is_told_how_it_is_written() {
+        for (url, names, told) in [
+            ("redis://h1:1,h2:2", Names::Server, "cluster: ["),
+            ("redis://u:p@h1,h2", Names::Server, "sentinel: {"),
+            ("redis://h1:1,h2:2", Names::Member, "a URL for each"),
+            ("valkey://h:6379", Names::Server, "redis://"),
+            ("valkeys://h:6379", Names::Sentinel, "rediss://"),
+        ] {
+            let why = check(url, names).unwrap_err();
+            assert!(why.contains(told), "{url}: {why}");
+        }
+        assert_eq!(check("redis://u:a,b@h1", Names::Server), Ok(()), "a password may hold a comma");
+    }
 }
