@@ -82,6 +82,9 @@ pub(super) const SECRET_WAITS: u32 = (NODE_GONE.as_millis() / HEARTBEAT.as_milli
 /// How long Redis keeps what all nodes share when there is no node left.
 pub(super) const HOUSE_KEPT: Duration = Duration::from_secs(30 * 86_400);
 
+/// Bytes of an error that are kept and told. What Redis has to say is a line.
+pub(super) const ERROR_BYTES_MAX: usize = 512;
+
 /// How long the same refusal is not told again.
 pub(super) const REFUSAL_PAUSE: Duration = Duration::from_secs(60);
 

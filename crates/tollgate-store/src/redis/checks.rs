@@ -42,14 +42,17 @@ pub(super) async fn run(store: Weak<Inner>) {
         let looks: Vec<Look> =
             inner.fleet.tags().iter().map(|tag| Look::begin(&inner, tag)).collect();
         drop(inner);
-        let mut found = Some(Found::default());
+        let mut found = Some(Vec::new());
         for look in looks {
             // Each is heard to its end, also if another was not.
             let one = look.end().await;
-            found = found.zip(one).map(|(all, one)| all.and(one));
+            found = found.zip(one).map(|(mut all, one)| {
+                all.push(one);
+                all
+            });
         }
         match found {
-            Some(found) => return found.tell(),
+            Some(found) => return found.into_iter().for_each(Found::tell),
             None => sleep(CHECK_PAUSE).await,
         }
     }
@@ -57,6 +60,7 @@ pub(super) async fn run(store: Weak<Inner>) {
 
 /// What is asked of one server.
 struct Look {
+    server: String,
     settings: [Pending; 2],
     commands: Vec<Pending>,
 }
@@ -73,8 +77,10 @@ impl Look {
         let settings = ["maxmemory", "maxmemory-policy"].map(|what| ask(&["CONFIG", "GET", what]));
         let on_keys =
             COMMANDS.iter().map(|(command, rest)| ask(&[&[*command, &key], *rest].concat()));
-        let commands = on_keys.chain([ask(&["TIME"])]).collect();
-        Self { settings, commands }
+        // A script that is known runs without the right to tell its text, until Redis forgets it.
+        let others = [ask(&["TIME"]), ask(&["EVAL", "return 1", "1", &key])];
+        let commands = on_keys.chain(others).collect();
+        Self { server: inner.fleet.address(slot), settings, commands }
     }
 
     /// What it answered; nothing if it did not answer everything.
@@ -87,34 +93,31 @@ impl Look {
             .ok()
             .zip(policy.ok())
             .and_then(|(maxmemory, policy)| forgets(&maxmemory, &policy));
-        Some(Found { refused, policy })
+        Some(Found { server: self.server, refused, policy })
     }
 }
 
-/// What is not as it should be.
-#[derive(Default)]
+/// What is not as it should be at one server.
 struct Found {
+    server: String,
     refused: BTreeSet<String>,
-    /// By which some server forgets keys.
+    /// By which it forgets keys.
     policy: Option<String>,
 }
 
 impl Found {
-    fn and(mut self, other: Self) -> Self {
-        self.refused.extend(other.refused);
-        Self { policy: self.policy.or(other.policy), ..self }
-    }
-
     fn tell(self) {
+        let server = self.server;
         if !self.refused.is_empty() {
             let errors = self.refused.into_iter().collect::<Vec<_>>().join("; ");
             warn!(
-                errors,
-                "Redis refuses what tollgate needs; docs/redis.md lists the access rules"
+                server,
+                errors, "Redis refuses what tollgate needs; docs/redis.md lists the access rules"
             );
         }
         if let Some(policy) = self.policy {
             warn!(
+                server,
                 %policy,
                 "Redis forgets keys when its memory is full, and with them what was consumed; set \
                  maxmemory-policy to noeviction"
@@ -169,8 +172,14 @@ fn value(setting: &Reply) -> Option<String> {
 mod tests {
     use std::collections::BTreeSet;
     use std::path::Path;
+    use std::time::Duration;
+
+    use tokio::runtime::Builder;
+    use tollgate_harness::{Flavour, Setup, eventually};
 
     use super::*;
+    use crate::redis::fleet::Servers;
+    use crate::redis::store::{RedisSettings, RedisStore};
 
     /// What the access rules name besides commands on keys and the time.
     const OTHERS: [&str; 8] =
@@ -192,7 +201,11 @@ mod tests {
 
     /// The commands that a script calls, each by its name and not by a variable.
     fn called(script: &str) -> Vec<String> {
-        let calls = script.split("call(").skip(1).map(|rest| {
+        let calls = script
+            .split("redis.")
+            .skip(1)
+            .filter_map(|rest| rest.strip_prefix("call(").or_else(|| rest.strip_prefix("pcall(")));
+        let calls = calls.map(|rest| {
             let name = rest.strip_prefix('\'').and_then(|rest| rest.split_once('\''));
             name.unwrap_or_else(|| panic!("no command is named: {rest:.40}")).0.to_lowercase()
         });
@@ -217,6 +230,29 @@ mod tests {
         assert_eq!(allowed.collect::<BTreeSet<_>>(), needed.collect());
     }
 
+    #[test]
+    fn a_user_who_may_run_scripts_that_are_known_and_no_others_is_found_out() {
+        let page = read("../../docs/redis.md");
+        let rules = page.lines().find(|line| line.starts_with("ACL SETUSER tollgate ")).unwrap();
+        let rules = rules.replace("ACL SETUSER tollgate ", "user tollgate ").replace("+eval ", "");
+        let users = format!("{rules}\nuser admin on nopass ~* +@all\nuser default off\n");
+        let server = Setup::new(Flavour::Redis).users(&users).start();
+        let settings = RedisSettings {
+            servers: Servers::Single(format!("redis://tollgate:password@{}", server.address())),
+            timeout: Duration::from_secs(5),
+            prefix: "tollgate".to_owned(),
+            nodes: None,
+        };
+        let store = RedisStore::open(settings).unwrap();
+        let found = eventually("the server answers", || {
+            let look = Look::begin(&store.0, "%").end();
+            Builder::new_current_thread().build().expect("a runtime").block_on(look)
+        });
+        assert_eq!(found.server, server.address().to_string());
+        let refused: Vec<&str> = found.refused.iter().map(String::as_str).collect();
+        assert!(matches!(refused[..], [error] if error.contains("'eval'")), "{refused:?}");
+    }
+
     fn setting(value: &str) -> Reply {
         Reply::List(vec![Reply::Bytes(b"name".to_vec()), Reply::Bytes(value.as_bytes().to_vec())])
     }
@@ -225,7 +261,8 @@ mod tests {
     async fn what_was_not_answered_is_not_taken_for_allowed() {
         assert_eq!(refusals(Vec::new()).await, Some(BTreeSet::new()));
         assert_eq!(refusals(vec![Pending::NOT_SENT]).await, None);
-        let look = Look { settings: [Pending::NOT_SENT, Pending::NOT_SENT], commands: Vec::new() };
+        let settings = [Pending::NOT_SENT, Pending::NOT_SENT];
+        let look = Look { server: String::new(), settings, commands: Vec::new() };
         assert!(look.end().await.is_none());
     }
 

@@ -14,6 +14,7 @@ use redis::{IntoConnectionInfo, ProtocolVersion, PushInfo, PushKind, RedisConnec
 use redis::{RedisError, Value};
 use tokio::sync::Notify;
 
+use super::bounds::ERROR_BYTES_MAX;
 use super::call::Reply;
 use super::words::Words;
 
@@ -155,7 +156,13 @@ impl Connection {
             });
         let client = Client::open(address.info()).map_err(|error| sentence(&error))?;
         let connect = client.get_multiplexed_async_connection_with_config(&settings);
-        let inner = connect.await.map_err(|error| sentence(&error))?;
+        let inner = connect.await.map_err(|error| {
+            let why = sentence(&error);
+            match why.starts_with("NOAUTH ") && !address.has_credentials() {
+                true => format!("{why} (the URL has no password)"),
+                false => why,
+            }
+        })?;
         Ok(Self { inner, gone })
     }
 
@@ -192,18 +199,27 @@ pub(super) fn sha1(text: &str) -> String {
 }
 
 fn sentence(error: &RedisError) -> String {
-    match (error.code(), error.detail()) {
+    cut(match (error.code(), error.detail()) {
         (Some(code), Some(detail)) => format!("{code} {detail}"),
         _ => error.to_string(),
+    })
+}
+
+/// An error in no more bytes than are worth telling.
+fn cut(mut error: String) -> String {
+    if error.len() > ERROR_BYTES_MAX {
+        error.truncate(error.floor_char_boundary(ERROR_BYTES_MAX));
+        error.push('…');
     }
+    error
 }
 
 fn answered(value: Value) -> Answered {
     match value {
-        Value::ServerError(error) => Err(match error.details() {
+        Value::ServerError(error) => Err(cut(match error.details() {
             Some(details) => format!("{} {details}", error.code()),
             None => error.code().to_owned(),
-        }),
+        })),
         value => Ok(reply(value)),
     }
 }

@@ -151,6 +151,12 @@ impl Fleet {
         found.into_iter().map(|(_, tag)| tag).collect()
     }
 
+    /// Where the server of a slot is, or was when it was last reached.
+    pub(crate) fn address(&self, slot: u16) -> String {
+        let map = self.shared.map.load();
+        map.route(slot).map_or_else(String::new, |node| node.status().address())
+    }
+
     /// Every server in figures.
     pub(crate) fn health(&self) -> Vec<Health> {
         self.shared.map.load().nodes().map(|(_, node)| node.status().health()).collect()

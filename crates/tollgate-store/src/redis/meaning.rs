@@ -46,6 +46,22 @@ impl<'a> Meaning<'a> {
     }
 }
 
+/// What whoever wrote the policy should know of an error that comes to those who are sent to the wrong
+/// kind of server, or nothing.
+pub(super) fn hint(error: &str, is_cluster: bool) -> Option<&'static str> {
+    match Meaning::of(error) {
+        Meaning::Moved(_) | Meaning::Ask(_) if !is_cluster => Some(
+            "this server is of a Cluster; write store: { redis: { cluster: [redis://host:port] } }",
+        ),
+        // Of servers that a policy may name, Sentinels alone know no scripts.
+        Meaning::Other if error.starts_with("ERR unknown command 'EVAL") => Some(
+            "this may be a Sentinel; write store: { redis: { sentinel: { master: name, nodes: \
+             [redis://host:port] } } }",
+        ),
+        _ => None,
+    }
+}
+
 impl<'a> Place<'a> {
     fn parse(text: &'a str) -> Option<Self> {
         let mut words = text.split(' ');
@@ -76,6 +92,30 @@ mod tests {
             ("ASK ", Meaning::Other),
         ] {
             assert_eq!(Meaning::of(error), meaning, "{error}");
+        }
+    }
+
+    #[test]
+    fn whoever_asks_the_wrong_kind_of_server_is_told_what_to_write() {
+        for (error, is_cluster, told) in [
+            ("MOVED 3999 127.0.0.1:6381", false, Some("cluster: [")),
+            ("ASK 3999 127.0.0.1:6381", false, Some("cluster: [")),
+            ("MOVED 3999 127.0.0.1:6381", true, None),
+            (
+                "ERR unknown command 'EVALSHA', with args beginning with: 'a'",
+                false,
+                Some("sentinel: {"),
+            ),
+            ("ERR unknown command 'EVAL'", true, Some("sentinel: {")),
+            ("ERR unknown command 'GET'", false, None),
+            ("NOPERM this user", false, None),
+        ] {
+            let hint = hint(error, is_cluster);
+            assert_eq!(hint.is_some(), told.is_some(), "{error}");
+            assert!(
+                hint.is_none_or(|hint| told.is_some_and(|told| hint.contains(told))),
+                "{error}"
+            );
         }
     }
 

@@ -37,7 +37,7 @@ use super::breaker::Breaker;
 use super::call::{Call, Failure, Job, Pending};
 use super::client::{Address, Answered, Connection, Pipeline};
 use super::fleet::Shared;
-use super::meaning::{Meaning, Place};
+use super::meaning::{Meaning, Place, hint};
 use super::sentinel::Sentinels;
 use super::words::Words;
 use crate::clock;
@@ -72,8 +72,8 @@ pub struct Health {
     pub time_in_air: Duration,
     /// Calls that were not answered within their deadline.
     pub timeouts: u64,
-    /// Calls that were not answered because the connection broke, or answered with an error that
-    /// means that the server is unwell.
+    /// Calls that were not answered because the connection broke, or answered with an error: the
+    /// server is unwell, or refuses.
     pub failures: u64,
     /// Calls that were not sent.
     pub not_sent: u64,
@@ -451,8 +451,14 @@ impl Server {
                 self.connection = None;
                 self.breaker.look_soon(clock::moment());
             }
-            _ => {}
+            _ => {
+                self.status.failures.fetch_add(1, Ordering::Relaxed);
+            }
         }
+        let error = match hint(&error, self.fleet.is_cluster()) {
+            Some(hint) => format!("{error} ({hint})"),
+            None => error,
+        };
         job.settle(Err(Failure::Refused(error)));
     }
 

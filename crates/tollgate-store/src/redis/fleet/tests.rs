@@ -12,6 +12,7 @@ use tollgate_harness::{Cluster, Flavour, Proxy, Sentinel, Server, Setup, eventua
 use super::*;
 use crate::redis::bounds::{BATCH_MAX, FLIGHTS_MAX, PAUSE_MIN};
 use crate::redis::call::{Failure, Late, Reply};
+use crate::redis::client::Connection;
 use crate::redis::script::Script;
 
 /// Long enough for a machine that does much else.
@@ -553,6 +554,58 @@ fn the_master_is_found_when_half_of_the_sentinels_are_silent() {
     until_well(&fleet);
     let master = sentinel.servers()[sentinel.master()].address().to_string();
     assert_eq!(health(&fleet).address, master);
+}
+
+/// What is refused of a server that is asked as if it stood alone, and that counts as a failure.
+fn refused_by(url: String) -> String {
+    let fleet = open(&Servers::Single(url), PATIENT);
+    eventually("something is refused", || {
+        let asked = (0..100).map(|key| wait(fleet.send(count(&fleet, &format!("key{key}"), 1))));
+        let refused = asked.filter_map(|answer| match answer {
+            Err(Failure::Refused(error)) => Some(error),
+            _ => None,
+        });
+        let refused: Vec<String> = refused.collect();
+        assert!(health(&fleet).failures >= refused.len() as u64);
+        refused.into_iter().next()
+    })
+}
+
+#[test]
+fn whoever_names_one_server_of_a_cluster_is_told_what_to_write() {
+    for flavour in [Flavour::Redis, Flavour::Valkey] {
+        let error = refused_by(Cluster::start(flavour).urls().remove(0));
+        assert!(error.starts_with("MOVED ") && error.contains("cluster: ["), "{error}");
+    }
+}
+
+#[test]
+fn whoever_names_a_sentinel_as_a_server_is_told_what_to_write() {
+    for flavour in [Flavour::Redis, Flavour::Valkey] {
+        let error = refused_by(Sentinel::start(flavour).urls().remove(0));
+        assert!(error.contains("sentinel: {"), "{error}");
+    }
+}
+
+#[test]
+fn an_error_is_told_by_its_beginning() {
+    let server = Server::start(Flavour::Redis);
+    let fleet = open_one(&server, PATIENT);
+    until_well(&fleet);
+    let script = "return redis.error_reply('LONG ' .. string.rep('\\195\\182', 1000000))";
+    let answer = wait(fleet.send(plain(&fleet, &["EVAL", script, "0"])));
+    let Err(Failure::Refused(error)) = answer else { panic!("an error is an answer") };
+    assert!(error.starts_with("LONG ö"), "{error}");
+    assert!(error.len() < 600, "{}", error.len());
+}
+
+#[test]
+fn a_server_that_wants_a_password_is_told_of_as_such_if_the_url_has_none() {
+    let server = Setup::new(Flavour::Redis).password("secret").start();
+    let address = Address::parse(&format!("redis://{}", server.address())).unwrap();
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    let why = runtime.block_on(Connection::open(&address)).map(|_| ()).unwrap_err();
+    assert!(why.starts_with("NOAUTH ") && why.ends_with("(the URL has no password)"), "{why}");
 }
 
 #[test]
