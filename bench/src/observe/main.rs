@@ -14,7 +14,7 @@ use decide::{WORKS, Work};
 use tollgate_bench::load::{Load, Shape};
 use tollgate_bench::measure::instructions;
 use tollgate_bench::process::raise_limits;
-use tollgate_bench::question::{Question, Script};
+use tollgate_bench::question::{KEYS, Question, Script};
 use tollgate_bench::report::{self, Bar, Reached, Table};
 use tollgate_bench::serve::{Protocol, Server};
 
@@ -24,7 +24,8 @@ const INTRODUCTION: &str = "\
 Everything that tollgate tells of itself (metrics, who is denied and who sends most, users by the day, early returns, tenants,
 history) is counted where decisions are made. Here the same code is built a second time with `--cfg uncounted`, which leaves all of that
 out, and the two take turns: in this process by the time a thread is on a core, of which the best turn counts; and as servers by
-their CPU time, user and system, of which medians count, of what is added that of pairs of turns. In process there are 1,000
+their CPU time, user and system, of which medians count, of what is added that of pairs of turns. Servers are started anew for
+each round, so that what differs from start to start meets both alike, and know all keys before they are measured. In process there are 1,000
 users, each known before: with many more it is the memory of the machine that is measured. The servers are those of the section
 on the server, asked over 50 connections by HTTP and with 64 calls under way by gRPC. Run it again with
 
@@ -158,31 +159,36 @@ fn median(mut figures: Vec<f64>) -> f64 {
 }
 
 fn served(programs: &Both, rounds: usize, reached: &mut Vec<Reached>) -> Result<Table, String> {
-    let servers = [Server::tollgate(&programs[0])?, Server::tollgate(&programs[1])?];
     let mut rows = Vec::new();
     for (title, question, protocol, shape) in ASKED {
         eprintln!("{title}");
         let script = Script::new(question);
         let connect = |server: &Server| Load::connect(server.address(protocol), &script, shape);
-        let mut loads = [connect(&servers[0])?, connect(&servers[1])?];
-        let mut turn = |which: usize| -> Result<f64, String> {
-            let (load, server) = (&mut loads[which], &servers[which]);
-            // The one before it left the caches full of its own.
-            load.saturate(QUESTIONS / 10)?;
-            let start = server.cpu_nanos();
-            load.saturate(QUESTIONS)?;
-            Ok((server.cpu_nanos() - start) / 1000.0 / QUESTIONS as f64)
-        };
         let (mut with, mut without, mut added) = (Vec::new(), Vec::new(), Vec::new());
-        for round in 0..rounds * TURNS_A_ROUND {
-            let (first, second) = (round % 2, 1 - round % 2);
-            let mut costs = [0.0; 2];
-            for which in [first, second] {
-                costs[which] = turn(which)?;
+        for _ in 0..rounds {
+            let servers = [Server::tollgate(&programs[0])?, Server::tollgate(&programs[1])?];
+            let mut loads = [connect(&servers[0])?, connect(&servers[1])?];
+            for load in &mut loads {
+                load.saturate(KEYS)?;
             }
-            with.push(costs[0]);
-            without.push(costs[1]);
-            added.push((costs[0] / costs[1] - 1.0) * 100.0);
+            let mut turn = |which: usize| -> Result<f64, String> {
+                let (load, server) = (&mut loads[which], &servers[which]);
+                // The one before it left the caches full of its own.
+                load.saturate(QUESTIONS / 10)?;
+                let start = server.cpu_nanos();
+                load.saturate(QUESTIONS)?;
+                Ok((server.cpu_nanos() - start) / 1000.0 / QUESTIONS as f64)
+            };
+            for number in 0..TURNS_A_ROUND {
+                let (first, second) = (number % 2, 1 - number % 2);
+                let mut costs = [0.0; 2];
+                for which in [first, second] {
+                    costs[which] = turn(which)?;
+                }
+                with.push(costs[0]);
+                without.push(costs[1]);
+                added.push((costs[0] / costs[1] - 1.0) * 100.0);
+            }
         }
         let [with, without, percent] = [with, without, added].map(median);
         rows.push(vec![
