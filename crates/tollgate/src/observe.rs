@@ -272,6 +272,7 @@ impl Kept {
         if requests > 0 {
             let counter = present.busiest.count(key, requests, now, &mut shown);
             counter.used += u64::from(used) * requests;
+            counter.looks = counter.looks.saturating_add(1);
         }
         if let Some(counter) = present.busiest.get_mut(key) {
             counter.other += denials;

@@ -93,6 +93,9 @@ const RIDING: u64 = 900_000;
 /// And over so many requests, so that one burst does not make a rider.
 const RIDING_REQUESTS: u64 = 100;
 
+/// And so many looks at it: one may stand for hundreds of requests, and tells of a moment.
+const RIDING_LOOKS: u32 = 10;
+
 /// A spike has so many times the requests that there are on average.
 const SPIKE_TIMES: f64 = 3.0;
 
@@ -156,7 +159,9 @@ impl Advice {
         let riding = |counter: &Counter| {
             // What was inherited from another key came without a use.
             let requests = counter.weight - counter.error;
-            let is_riding = requests >= RIDING_REQUESTS && counter.used >= requests * RIDING;
+            let is_riding = requests >= RIDING_REQUESTS
+                && counter.looks >= RIDING_LOOKS
+                && counter.used >= requests * RIDING;
             // Who is denied most of what it sends hammers, and no larger limit is meant for that.
             let is_riding = is_riding && counter.other * 2 < requests;
             is_riding.then(|| Self::Riding {

@@ -36,6 +36,8 @@ pub(super) struct Counter {
     pub(super) has_waited: bool,
     /// Shares of its limit in use, in millionths, by their weight.
     pub(super) used: u64,
+    /// How often that was looked at.
+    pub(super) looks: u32,
     pub(super) first_seen: Timestamp,
 }
 
@@ -85,6 +87,7 @@ fn together_with(same: &[(&Counter, u64)], floors: u64) -> Counter {
         sum.early += counter.early;
         sum.has_waited |= counter.has_waited;
         sum.used += counter.used;
+        sum.looks = sum.looks.saturating_add(counter.looks);
         sum.first_seen = sum.first_seen.min(counter.first_seen);
     }
     Counter { weight: sum.weight + elsewhere, error: sum.error + elsewhere, ..sum }
@@ -187,6 +190,7 @@ impl Counters {
             early: 0,
             has_waited: false,
             used: 0,
+            looks: 0,
             first_seen: now,
         };
         let place = if self.is_full() {
@@ -388,15 +392,16 @@ pub(super) mod tests {
             let mut counters = Counters::new();
             let now = START.plus(tollgate_core::Micros::from_secs(at));
             let counter = counters.count(7, 2, now, || "api:a".into());
-            (counter.other, counter.early, counter.used) = (3, 4, 5);
+            (counter.other, counter.early, counter.used, counter.looks) = (3, 4, 5, 6);
             counter.has_waited = waited;
             counters.summary()
         };
         let parts = [summary(60, false), summary(0, true)];
         let merged = Summary::merged(parts.iter());
         let [counter] = &merged.counters[..] else { panic!("one key: {merged:?}") };
-        let Counter { weight, error, other, early, used, has_waited, first_seen, .. } = counter;
-        assert_eq!((*weight, *error, *other, *early, *used), (4, 0, 6, 8, 10));
+        let Counter { weight, error, other, early, used, looks, has_waited, first_seen, .. } =
+            counter;
+        assert_eq!((*weight, *error, *other, *early, *used, *looks), (4, 0, 6, 8, 10, 12));
         assert_eq!((*has_waited, *first_seen), (true, START));
     }
 
