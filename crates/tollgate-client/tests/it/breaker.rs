@@ -180,7 +180,7 @@ async fn refusals_open_it_when_they_persist_and_not_before() {
     let told = circuit.enter().unwrap_err().to_string();
     assert_eq!(
         told,
-        "test has refused all calls of late and was not called; try again in 30000 ms"
+        "test has refused everything of late and was not called; try again in 30000 ms"
     );
 }
 
