@@ -15,6 +15,7 @@ mod meaning;
 mod names;
 mod node;
 mod overrides;
+mod panics;
 mod refusals;
 mod script;
 mod sentinel;

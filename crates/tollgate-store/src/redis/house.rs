@@ -5,14 +5,10 @@
 //! The first node made it; should Redis lose it, every node offers the one that it knows, and of two the
 //! older one is taken over by all.
 
-use std::future::poll_fn;
 use std::hash::{BuildHasher, RandomState};
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError, RwLock, Weak};
-use std::task::Poll;
 
 use tokio::time::sleep;
 use tollgate_core::{Key, Shown, Timestamp};
@@ -21,6 +17,7 @@ use super::bounds::{HEARTBEAT, HOUSE_KEPT, NODE_GONE, SECRET_WAITS};
 use super::call::{Call, Failure, Reply};
 use super::census::Census;
 use super::overrides::OverridesVersion;
+use super::panics::has_panicked;
 use super::refusals::Refusals;
 use super::script::Script;
 use super::store::Inner;
@@ -214,19 +211,6 @@ pub(super) async fn keep(store: Weak<Inner>, told: SyncSender<()>) {
     }
 }
 
-/// Waits for a future; whether it panicked.
-async fn has_panicked(future: impl Future<Output = ()>) -> bool {
-    let mut running = pin!(future);
-    poll_fn(|context| {
-        // After a panic nothing is used any more but what others hold too.
-        match catch_unwind(AssertUnwindSafe(|| running.as_mut().poll(context))) {
-            Ok(poll) => poll.map(|()| false),
-            Err(_) => Poll::Ready(true),
-        }
-    })
-    .await
-}
-
 async fn beat(store: &Weak<Inner>, told: &SyncSender<()>, is_checked: &mut bool) {
     loop {
         let Some(inner) = store.upgrade() else { return };
@@ -279,11 +263,5 @@ mod tests {
             assert_eq!(seed_of(none.as_bytes()), None, "{none}");
         }
         assert_eq!(seed_of(&[0xff; 32]), None);
-    }
-
-    #[tokio::test]
-    async fn a_panic_is_told_and_not_passed_on() {
-        assert!(has_panicked(async { panic!("as a mistake of ours would") }).await);
-        assert!(!has_panicked(async {}).await);
     }
 }

@@ -19,8 +19,7 @@ use std::fmt;
 use std::future::{Future, poll_fn};
 use std::hash::{BuildHasher, RandomState};
 use std::mem;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
@@ -38,6 +37,7 @@ use super::call::{Call, Failure, Job, Pending};
 use super::client::{Address, Answered, Connection, Pipeline};
 use super::fleet::Shared;
 use super::meaning::{Meaning, Place, hint};
+use super::panics::has_panicked;
 use super::sentinel::Sentinels;
 use super::words::Words;
 use crate::clock;
@@ -274,21 +274,9 @@ impl Server {
     /// Runs until nobody holds the node any more. What panics is a mistake of ours, most likely in
     /// what is done with a late reply, and no reason to do without the server from then on.
     async fn serve(mut self) {
-        while self.run_until_panic().await.is_err() {
+        while has_panicked(self.run()).await {
             self = self.start_over();
         }
-    }
-
-    async fn run_until_panic(&mut self) -> std::thread::Result<()> {
-        let mut running = pin!(self.run());
-        poll_fn(|context| {
-            // After a panic nothing is used any more but what others hold too.
-            match catch_unwind(AssertUnwindSafe(|| running.as_mut().poll(context))) {
-                Ok(poll) => poll.map(Ok),
-                Err(panic) => Poll::Ready(Err(panic)),
-            }
-        })
-        .await
     }
 
     /// Begins anew, with a look after a pause. Whoever waited hears that the call may have run.
