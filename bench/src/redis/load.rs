@@ -1,10 +1,14 @@
 //! Callers that ask, each for one decision after the other.
 
 use std::cell::Cell;
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::ops::Range;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, mpsc};
 use std::task::{Context, Wake, Waker};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use tokio::runtime::{Builder, Runtime};
@@ -83,9 +87,9 @@ impl Load {
         format!("local ARGV = {{ '', '{escaped}' }}\n{}", lua::TAKE)
     }
 
-    /// What the first key is called.
-    pub fn first_name(&self) -> String {
-        format!("tollgate:{{{}}}:{}", name_of(0), NAMES[0])
+    /// What a key is called in Redis.
+    pub fn name(&self, key: u32) -> String {
+        format!("tollgate:{{{}}}:{}", name_of(key), NAMES[0])
     }
 
     /// So many callers ask until the time is over.
@@ -117,36 +121,103 @@ impl Load {
         Done { decisions: done.0.get(), allowed: done.1.get(), elapsed: start.elapsed() }
     }
 
-    /// Asks so many times a second, whether or not answers come. The system wakes us late, by most of a
-    /// millisecond at times; what should have been asked meanwhile is asked at once then, and each wait
-    /// counts from when it was asked.
+    /// Asks so many times a second, whether or not answers come.
     pub fn paced(&self, per_second: f64, time: Duration) -> Waits {
         let mut waits = Vec::new();
-        let mut asked = 0_u32;
         let mut unanswered: Vec<Question> = Vec::new();
-        let start = Instant::now();
-        while start.elapsed() < time || !unanswered.is_empty() {
-            let due = (start.elapsed().min(time).as_secs_f64() * per_second) as u32;
-            while asked < due {
-                let key = asked.wrapping_mul(2_654_435_761) % self.0.keys;
-                let asked_at = Instant::now();
-                match self.0.ask(key, Cost::ONE) {
-                    Asked::Ready(_) => waits.push(asked_at.elapsed()),
-                    Asked::Waiting(answer) => unanswered.push(Question::new(answer, asked_at)),
-                }
-                asked += 1;
-            }
+        let mut collect = |unanswered: &mut Vec<Question>| {
             unanswered.retain(|question| {
                 let wait = question.wait();
                 waits.extend(wait);
                 wait.is_none()
             });
-            // On a machine with few cores, whoever only waits must not keep one from Redis.
-            std::thread::sleep(PACE);
+        };
+        let mut at_once = Vec::new();
+        pace(per_second, time, |due| {
+            for number in due {
+                let asked_at = Instant::now();
+                match self.0.ask(self.key_of(number), Cost::ONE) {
+                    Asked::Ready(_) => at_once.push(asked_at.elapsed()),
+                    Asked::Waiting(answer) => unanswered.push(Question::new(answer, asked_at)),
+                }
+            }
+            collect(&mut unanswered);
+        });
+        while !unanswered.is_empty() {
+            thread::sleep(PACE);
+            collect(&mut unanswered);
         }
+        waits.append(&mut at_once);
+        Waits::of(waits)
+    }
+
+    /// The same script asked at the same rate over a bare connection: as soon as this server, and this
+    /// machine, can answer.
+    pub fn paced_alone(&self, redis: &Redis, per_second: f64, time: Duration) -> Waits {
+        const REPLY: &[u8] = b":1\r\n";
+        let script = self.script_with_argument();
+        let sha = redis.load(&format!("(function() {script} end)() return 1"));
+        let mut stream = redis.connect();
+        let mut replies = stream.try_clone().expect("a socket can be read elsewhere");
+        let (asked, asked_at) = mpsc::channel::<Instant>();
+        let reading = thread::spawn(move || {
+            let (mut waits, mut bytes, mut partial) = (Vec::new(), vec![0; 1 << 16], 0);
+            loop {
+                let read = replies.read(&mut bytes).expect("Redis answers");
+                let now = Instant::now();
+                for _ in 0..(partial + read) / REPLY.len() {
+                    let Ok(asked_at) = asked_at.recv() else { return waits };
+                    waits.push(now.duration_since(asked_at));
+                }
+                partial = (partial + read) % REPLY.len();
+                if read == 0 {
+                    return waits;
+                }
+            }
+        });
+        let mut commands = Vec::new();
+        pace(per_second, time, |due| {
+            commands.clear();
+            for number in due {
+                let name = self.name(self.key_of(number));
+                let length = name.len();
+                write!(
+                    commands,
+                    "*4\r\n$7\r\nEVALSHA\r\n$40\r\n{sha}\r\n$1\r\n1\r\n${length}\r\n{name}\r\n"
+                )
+                .expect("memory takes whatever is written");
+                asked.send(Instant::now()).expect("somebody reads");
+            }
+            stream.write_all(&commands).expect("Redis reads");
+        });
+        stream.shutdown(Shutdown::Write).expect("the socket is open");
+        Waits::of(reading.join().expect("the replies are read"))
+    }
+
+    fn key_of(&self, number: u32) -> u32 {
+        number.wrapping_mul(2_654_435_761) % self.0.keys
+    }
+}
+
+/// Calls `ask` with the numbers of what is due by then, until the time is over. The system wakes us late, by most
+/// of a millisecond at times; what should have been asked meanwhile is due at once then.
+fn pace(per_second: f64, time: Duration, mut ask: impl FnMut(Range<u32>)) {
+    let mut asked = 0;
+    let start = Instant::now();
+    while start.elapsed() < time {
+        let due = (start.elapsed().as_secs_f64() * per_second) as u32;
+        ask(asked..due);
+        asked = due;
+        // On a machine with few cores, whoever only waits must not keep one from Redis.
+        thread::sleep(PACE);
+    }
+}
+
+impl Waits {
+    fn of(mut waits: Vec<Duration>) -> Self {
         waits.sort();
         let at = |share: f64| waits[(waits.len() as f64 * share) as usize].as_secs_f64() * 1e6;
-        Waits { p50_micros: at(0.5), p99_micros: at(0.99) }
+        Self { p50_micros: at(0.5), p99_micros: at(0.99) }
     }
 }
 

@@ -1,5 +1,6 @@
 //! The server that is asked, watched from outside.
 
+use std::net::TcpStream;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -53,14 +54,25 @@ impl Redis {
 
     /// What the script takes when `redis-benchmark` sends it.
     pub fn of_script_alone(&self, script: &str, keys: u32, round: Duration) -> Spent {
-        let Reply::Text(sha) = self.0.command(&["SCRIPT", "LOAD", script]) else {
-            panic!("the script is none");
-        };
-        let sha = &String::from_utf8_lossy(&sha.0);
+        let sha = &self.load(script);
         // The count that fits the round is found by a short try.
         let tried = self.benchmark(sha, keys, 20_000);
         let count = (tried.per_second * round.as_secs_f64()).max(20_000.0);
         self.benchmark(sha, keys, count as u64)
+    }
+
+    /// Makes a script known; what it is called by.
+    pub fn load(&self, script: &str) -> String {
+        match self.0.command(&["SCRIPT", "LOAD", script]) {
+            Reply::Text(sha) => String::from_utf8_lossy(&sha.0).into_owned(),
+            other => panic!("the script is none: {other:?}"),
+        }
+    }
+
+    pub fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(("127.0.0.1", self.0.port())).expect("Redis listens");
+        stream.set_nodelay(true).expect("an option of every socket");
+        stream
     }
 
     fn benchmark(&self, sha: &str, keys: u32, count: u64) -> Spent {
@@ -101,7 +113,7 @@ impl Redis {
     pub fn bytes_of_a_key(&self, limit: &Limit) -> u64 {
         let load = Load::of_one_key(self, *limit, false);
         load.run(1, Duration::from_millis(20));
-        self.usage(&load.first_name())
+        self.usage(&load.name(0))
     }
 
     pub fn bytes_of_two_field_hash(&self) -> u64 {
