@@ -129,7 +129,10 @@ fn memory_is_what_the_page_on_metrics_says() {
     // What is put together for a day: 23 hours, what has begun of each length, and the present.
     let told = (23 + 3 + 1) * SUMMARY_KEYS * (counter + size_of::<(&Counter, u64)>());
     says(format!(" {:.1} MB more while a day is told |", told as f64 / 1e6));
-    says(format!("| waits that were told | {} KiB |", WAITS_SLOTS * size_of::<u64>() / 1024));
+    says(format!(
+        "| waits that were told | {} KiB |",
+        WAITS_SLOTS * size_of::<(u64, u32)>() / 1024
+    ));
     says(format!(
         "| last decisions of keys | {} KiB |",
         RECENT_KEYS * size_of::<recent::Slot>() / 1024
