@@ -17,8 +17,10 @@ mod reflection;
 mod wire;
 
 use std::convert::Infallible;
-use std::pin::pin;
+use std::future::{poll_fn, ready};
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::Poll;
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
@@ -28,12 +30,13 @@ use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tollgate::Asked;
 
 use crate::connection::Visitor;
 use crate::door::{Door, Entrance, Starter};
 use crate::gate::Gate;
+use crate::otlp::Span;
 use crate::seldom::Seldom;
 use arriving::Arriving;
 use body::Body;
@@ -68,13 +71,8 @@ where
     };
     let mut drain = gate.stages.watch();
     let service = service_fn(move |request| {
-        let (entrance, gate) = (Arc::clone(&entrance), Arc::clone(&gate));
         let span = gate.traces.begin(&gate, entrance.door, peer.ip(), &request);
-        async move {
-            let answer = answer(request, &entrance, &gate).await;
-            gate.traces.end(&gate, span, answer.status());
-            Ok::<_, Infallible>(answer)
-        }
+        answer(look_at(request, &entrance, &gate), Arc::clone(&gate), span)
     });
     let mut connection = pin!(http2_server().serve_connection(TokioIo::new(stream), service));
     let ended = tokio::select! {
@@ -108,27 +106,51 @@ fn http2_server() -> http2::Builder<Starter> {
     server
 }
 
-async fn answer(request: Request<Incoming>, entrance: &Entrance, gate: &Gate) -> Response<Body> {
+/// What is to be done about a request, going by its head.
+enum Asking {
+    /// Envoy's question is read and answered.
+    Limits(Incoming),
+    /// Anything else, which is rare.
+    Other(Pin<Box<dyn Future<Output = Response<Body>> + Send>>),
+}
+
+fn look_at(request: Request<Incoming>, entrance: &Entrance, gate: &Arc<Gate>) -> Asking {
+    let answered = |response| Asking::Other(Box::pin(ready(response)));
     if !is_grpc(&request) {
-        return not_grpc();
+        return answered(not_grpc());
     }
-    let path = request.uri().path();
+    let (path, gate) = (request.uri().path(), Arc::clone(gate));
     if path.starts_with(health::PATH) {
-        return Box::pin(health::answer(arriving(request, gate), gate)).await;
+        let request = arriving(request, &gate);
+        return Asking::Other(Box::pin(async move { health::answer(request, &gate).await }));
     }
     if entrance.token().is_some_and(|token| !token.is_shown(request.headers())) {
         let wanted = "the header field `authorization: Bearer` does not show this door's token";
-        return Failure::new(Code::Unauthenticated, wanted).into_response();
+        return answered(Failure::new(Code::Unauthenticated, wanted).into_response());
     }
     if path == SHOULD_RATE_LIMIT {
-        return should_rate_limit(request.into_body(), gate)
-            .await
-            .map_or_else(Failure::into_response, succeeded);
+        return Asking::Limits(request.into_body());
     }
     if reflection::is_asked(path) {
-        return Box::pin(reflection::answer(arriving(request, gate), gate)).await;
+        let request = arriving(request, &gate);
+        return Asking::Other(Box::pin(async move { reflection::answer(request, &gate).await }));
     }
-    Failure::new(Code::Unimplemented, "there is no such method here").into_response()
+    answered(Failure::new(Code::Unimplemented, "there is no such method here").into_response())
+}
+
+async fn answer(
+    mut asking: Asking,
+    gate: Arc<Gate>,
+    span: Option<Box<Span>>,
+) -> Result<Response<Body>, Infallible> {
+    let answer = match &mut asking {
+        Asking::Limits(body) => {
+            should_rate_limit(body, &gate).await.map_or_else(Failure::into_response, succeeded)
+        }
+        Asking::Other(answering) => answering.await,
+    };
+    gate.traces.end(&gate, span, answer.status());
+    Ok(answer)
 }
 
 fn arriving(request: Request<Incoming>, gate: &Gate) -> Request<Arriving> {
@@ -137,18 +159,34 @@ fn arriving(request: Request<Incoming>, gate: &Gate) -> Request<Arriving> {
 
 /// The call itself. Decided as soon as it has arrived, whatever becomes of the client: a call that
 /// is reset stays paid.
-async fn should_rate_limit(body: Incoming, gate: &Gate) -> Result<Bytes, Failure> {
-    let bytes = timeout(MESSAGE_WAIT_MAX, read_body(body)).await.map_err(|_| {
-        Failure::new(Code::DeadlineExceeded, "the message took too long to arrive")
-    })??;
-    let question = Question::read(message_of(&bytes)?)?;
-    // What is held while the answer is on its way is no more than its bytes.
-    let message: Asked<Bytes> = question.ask(&gate.limiter)?.map(|response| framed(&response));
-    Ok(message.await)
+async fn should_rate_limit(body: &mut Incoming, gate: &Gate) -> Result<Bytes, Failure> {
+    let bytes = in_time(pin!(read_body(body))).await.unwrap_or_else(|| {
+        Err(Failure::new(Code::DeadlineExceeded, "the message took too long to arrive"))
+    })?;
+    Ok(ask(&bytes, gate)?.await)
+}
+
+/// What is held while the answer is on its way is no more than its bytes.
+fn ask(bytes: &[u8], gate: &Gate) -> Result<Asked<Bytes>, Failure> {
+    let question = Question::read(message_of(bytes)?)?;
+    Ok(question.ask(&gate.limiter)?.map(|response| framed(&response)))
+}
+
+/// Waits for a message, which mostly is there already, until it is late.
+async fn in_time<T>(mut arriving: Pin<&mut impl Future<Output = T>>) -> Option<T> {
+    let mut late = None;
+    poll_fn(|context| {
+        if let Poll::Ready(arrived) = arriving.as_mut().poll(context) {
+            return Poll::Ready(Some(arrived));
+        }
+        let late = late.get_or_insert_with(|| Box::pin(sleep(MESSAGE_WAIT_MAX)));
+        late.as_mut().poll(context).map(|()| None)
+    })
+    .await
 }
 
 /// All bytes of a body: without a copy if they came in one piece, as they nearly always do.
-async fn read_body(mut body: Incoming) -> Result<Bytes, Failure> {
+async fn read_body(body: &mut Incoming) -> Result<Bytes, Failure> {
     let mut first = Bytes::new();
     let mut joined = BytesMut::new();
     while let Some(frame) = body.frame().await {
@@ -334,5 +372,13 @@ mod tests {
             let (status, message) = call.await.expect("no panic");
             assert!(["14", "0"].contains(&&*status), "{path}: {status} {message}");
         }
+    }
+
+    #[test]
+    fn a_call_takes_little_room_while_it_is_under_way() {
+        let gate = Arc::new(Gate::new(Limiter::from_yaml("limits: []").expect("a policy")).0);
+        let asking = Asking::Other(Box::pin(ready(not_grpc())));
+        let size = size_of_val(&answer(asking, gate, None));
+        assert!(size <= 512, "it is copied a few times before it begins, and takes {size} bytes");
     }
 }

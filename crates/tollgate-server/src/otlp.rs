@@ -36,7 +36,7 @@ use crate::protobuf::Writer;
 use crate::tls;
 use measures::Measures;
 
-pub(crate) use traces::{TRACEPARENT, Traces};
+pub(crate) use traces::{Span, TRACEPARENT, Traces};
 
 /// How often it is looked whether something is to be sent.
 const TICK: Duration = Duration::from_secs(1);
