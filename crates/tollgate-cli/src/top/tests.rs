@@ -270,7 +270,7 @@ fn a_list_that_has_not_come_is_loading_and_only_one_that_is_empty_has_none() {
     let below_title = |model: &Model, title: &str| {
         let page = drawn(model);
         let row = page.iter().position(|line| line == title);
-        row.map(|row| page[row + 2].clone()).unwrap_or_else(|| page.join("\n"))
+        row.map_or_else(|| page.join("\n"), |row| page[row + 2].clone())
     };
     let mut model = Model::new("http://127.0.0.1:8082");
     assert_eq!(below_title(&model, "most denied keys of the last hour"), "  loading");
