@@ -79,6 +79,33 @@ impl Test {
             }
         }
     }
+
+    /// Whether it holds where the attribute is not there.
+    pub(crate) fn holds_of_none(&self) -> bool {
+        match self {
+            Self::Not(test) => !test.holds_of_none(),
+            Self::Absent => true,
+            _ => false,
+        }
+    }
+
+    /// Whether there may be a value that it holds of.
+    pub(crate) fn may_hold_of_some(&self) -> bool {
+        match self {
+            Self::Not(test) => !test.holds_of_all(),
+            Self::Absent => false,
+            _ => true,
+        }
+    }
+
+    /// Whether it holds of any value for sure.
+    fn holds_of_all(&self) -> bool {
+        match self {
+            Self::Not(test) => !test.may_hold_of_some(),
+            Self::Present => true,
+            _ => false,
+        }
+    }
 }
 
 impl HostPattern {

@@ -3,6 +3,8 @@
 //! A warning is told when the policy does what it says, but hardly what its author wants. Each has
 //! a stable code; [`WarningCode`] says what every one of them means.
 
+mod clients;
+
 use tollgate_core::{Algorithm, Quota};
 
 use crate::attribute::{AttributeId, Attributes, Origin, is_secret};
@@ -103,72 +105,6 @@ impl Lint<'_, '_> {
         });
         let is_client = Origin::of(self.attributes.name(id)) == Origin::Client;
         is_client && !is_checked && !is_pinned
-    }
-
-    /// Whether at a door that faces clients all would share one count, because only a tenants
-    /// section could tell them apart.
-    fn no_tenants(&mut self, limit: &LimitDraft) {
-        let listen = &self.document.settings.listen;
-        // Forward-auth, a part of the http door, asks about requests, and skips limits of those at
-        // work.
-        let is_asked_at_http = limit.layer == Layer::Request
-            && limit.algorithm != Algorithm::Concurrency
-            && (!listen.is_written || listen.http.is_some());
-        let faces_clients = is_asked_at_http || listen.gateway.is_some();
-        let is_looked_up = |id: &AttributeId| {
-            let name = self.attributes.name(*id);
-            &**name == "tenant" || &**name == "tier"
-        };
-        let tells_apart =
-            limit.per.iter().any(|(_, sources)| sources.iter().any(|id| !is_looked_up(id)));
-        // Such a limit does not apply to who has none.
-        let asks_for_it = limit.when.iter().any(|condition| {
-            is_looked_up(&condition.attribute)
-                && !matches!(condition.test, Test::Absent | Test::Not(_))
-        });
-        if self.tenants.is_some() || !faces_clients || tells_apart || asks_for_it {
-            return;
-        }
-        let Some((span, sources)) = limit.per.first() else { return };
-        let sentence = format!(
-            "{} counts by {}, which only a caller of the API can say without a tenants section: at \
-             HTTP doors nobody has one, and all share one count",
-            limit.owner(),
-            self.attributes.name(sources[0])
-        );
-        self.warn(*span, WarningCode::NoTenants, sentence);
-    }
-
-    /// Whether the gateway knows nothing that a limit counts by, and so counts all its clients as
-    /// one. Tenants are spoken of elsewhere.
-    fn gateway_cannot_tell(&mut self, limit: &LimitDraft) {
-        if limit.layer != Layer::Request || !self.has_gateway() {
-            return;
-        }
-        let is_unknown = |id: &AttributeId| {
-            let name = self.attributes.name(*id);
-            let is_looked_up = &**name == "tenant" || &**name == "tier";
-            Origin::of(name) == Origin::Trusted && !is_looked_up
-        };
-        let asks_for_it = limit.when.iter().any(|condition| {
-            is_unknown(&condition.attribute)
-                && !matches!(condition.test, Test::Absent | Test::Not(_))
-        });
-        let unknown = limit.per.iter().find(|(_, sources)| sources.iter().all(is_unknown));
-        let (false, Some((span, sources))) = (asks_for_it, unknown) else { return };
-        let (owner, name) = (limit.owner(), self.attributes.name(sources[0]));
-        let sentence = format!(
-            "{owner} counts by {name}, which only a caller of the API can say: at the gateway nobody \
-             has one, and all share one count"
-        );
-        self.warn(*span, WarningCode::GatewayCannotTell, sentence);
-    }
-
-    /// Whether the gateway is open.
-    fn has_gateway(&self) -> bool {
-        let settings = &self.document.settings;
-        let is_open = settings.listen.gateway.is_some() || !settings.listen.is_written;
-        is_open && !settings.upstream.is_empty()
     }
 
     fn always_denied(&mut self, limit: &LimitDraft) {

@@ -154,7 +154,7 @@ pub enum WarningCode {
     /// one, and all are counted together.
     NoTenants,
     /// `gateway-cannot-tell`: a limit counts by what only callers of the API say, and at the gateway
-    /// all are counted together.
+    /// clients are not told apart.
     GatewayCannotTell,
     /// `no-limits`: the policy limits nothing.
     NoLimits,

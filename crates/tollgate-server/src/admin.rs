@@ -6,6 +6,7 @@ mod keys;
 mod live;
 mod play;
 mod query;
+mod throttled;
 
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -102,6 +102,9 @@ pub(crate) const FAREWELL_BYTES_MAX: usize = 1024 * 1024;
 /// half a million limits apart, and the policy needs its share.
 pub(crate) const THROTTLES_MAX: usize = 65_536;
 
+/// Of those, how many are told what they say of one key: a key does not tell which of them is meant.
+pub(crate) const THROTTLES_TOLD_MAX: usize = 16;
+
 /// Bytes of the name that a client gives to its connection.
 pub(crate) const CLIENT_NAME_BYTES_MAX: usize = 256;
 

@@ -10,7 +10,7 @@ mod reply;
 mod session;
 mod throttle;
 
-pub(crate) use throttle::Throttles;
+pub(crate) use throttle::{KEY_SPACE, Throttles};
 
 use std::future::{Future, Pending, pending, poll_fn};
 use std::io;

@@ -7,7 +7,7 @@ use arc_swap::Guard;
 use smallvec::SmallVec;
 use tollgate_core::{Cost, Key, KeyBuf, Timestamp, Value};
 use tollgate_policy::Named;
-use tollgate_store::{Asked, Charge, OnFailure, Taken};
+use tollgate_store::{Asked, Charge, Enrolled, OnFailure, Taken};
 
 use crate::bounds::{KEY_OVERRIDES_MAX, LOOKS_MAX};
 use crate::limiter::{InForce, Limiter};
@@ -53,22 +53,12 @@ impl Limiter {
                 bans.add(place, left, &key, &policy.enrolled[*limit], self.store());
             }
         }
-        let charge = |limit: &usize| Charge {
-            cost: Cost::PEEK,
-            // Not what this node counts by itself meanwhile: that is not what the key has consumed.
-            on_failure: OnFailure::Allow,
-            ..Charge::new(key, &policy.enrolled[*limit])
-        };
-        let charges: SmallVec<[Charge<'_>; 4]> = limits.iter().map(charge).collect();
-        let asked = self.store().take_each(&charges);
+        let enrolled = limits.iter().map(|limit| &policy.enrolled[*limit]);
+        let asked = self.look_under(&key, enrolled);
         let changed = policy.overrides.of(&text, self.store().shared_now()).cloned();
         let rule = named.rule as u32;
-        drop(charges);
-        Ok(asked.map(move |answers| {
-            if answers.taken().iter().any(|taken| matches!(taken, Taken::Uncounted { .. })) {
-                return None;
-            }
-            let mut told: SmallVec<[Taken; 4]> = answers.taken().into();
+        Ok(asked.map(move |told| {
+            let mut told = told?;
             bans.apply(&mut told);
             let taken = limits.iter().zip(&told);
             let taken =
@@ -78,6 +68,27 @@ impl Limiter {
             let verdict = Verdict { ruling, taken, origin: None, policy };
             Some(Look { verdict, changed, recent })
         }))
+    }
+
+    /// What each of these limits says of a key, and changes nothing; nothing is told if the store does not
+    /// answer. For keys that a policy knows there is [`look`](Self::look).
+    pub fn look_under<'l>(
+        &self,
+        key: &Key<'_>,
+        limits: impl Iterator<Item = &'l Enrolled>,
+    ) -> Asked<Option<Vec<Taken>>> {
+        let charge = |limit| Charge {
+            cost: Cost::PEEK,
+            // Not what this node counts by itself meanwhile: that is not what the key has consumed.
+            on_failure: OnFailure::Allow,
+            ..Charge::new(*key, limit)
+        };
+        let charges: SmallVec<[Charge<'_>; 4]> = limits.map(charge).collect();
+        self.store().take_each(&charges).map(|answers| {
+            let told = answers.taken();
+            let are_counted = !told.iter().any(|taken| matches!(taken, Taken::Uncounted { .. }));
+            are_counted.then(|| told.to_vec())
+        })
     }
 
     /// Forgets what a key has consumed; false if nothing was known of it, nothing if nobody can tell,

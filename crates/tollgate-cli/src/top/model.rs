@@ -98,7 +98,8 @@ pub(super) struct Model {
     pub(super) live: Option<Live>,
     /// The last seconds, oldest first.
     pub(super) seconds: VecDeque<Second>,
-    pub(super) keys: Keys,
+    /// The keys that are wanted, once they have come.
+    pub(super) keys: Option<Keys>,
     /// Why the last question was not answered.
     pub(super) trouble: Option<String>,
     /// What came of the last order, and for how many answers it is still shown.
@@ -165,7 +166,7 @@ impl Model {
     /// Whoever has moved to a key stays with it when others pass it by.
     fn list_anew(&mut self, keys: Keys) {
         let chosen = self.shown_keys().get(self.key).map(|key| key.key.clone());
-        self.keys = keys;
+        self.keys = Some(keys);
         let place = self.shown_keys().iter().position(|key| Some(&key.key) == chosen.as_ref());
         self.key = place.filter(|_| self.key > 0).unwrap_or(self.key);
     }
@@ -173,7 +174,8 @@ impl Model {
     /// The keys that are shown: those with what is searched for.
     pub(super) fn shown_keys(&self) -> Vec<&Key> {
         let search = self.search.to_lowercase();
-        self.keys.keys.iter().filter(|key| key.key.to_lowercase().contains(&search)).collect()
+        let keys = self.keys.iter().flat_map(|keys| &keys.keys);
+        keys.filter(|key| key.key.to_lowercase().contains(&search)).collect()
     }
 
     /// What becomes of a pressed key.
@@ -253,7 +255,7 @@ impl Model {
     fn list(&mut self, wanted: Wanted) -> Option<Order> {
         let is_new = self.wanted != wanted;
         if is_new {
-            (self.wanted, self.keys, self.key) = (wanted, Keys::default(), 0);
+            (self.wanted, self.keys, self.key) = (wanted, None, 0);
         }
         is_new.then_some(Order::List(wanted))
     }

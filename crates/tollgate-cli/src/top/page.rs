@@ -99,7 +99,8 @@ pub(super) fn lines_drawn(page: &Buffer) -> Vec<String> {
 
 /// How large a page must be to show everything that is known.
 pub(super) fn wanted_size(model: &Model) -> (u16, u16) {
-    let longest = model.keys.keys.iter().map(|key| key_name(key).chars().count()).max();
+    let keys = model.keys.iter().flat_map(|keys| &keys.keys);
+    let longest = keys.map(|key| key_name(key).chars().count()).max();
     let width = ONCE_WIDTH.max(BEFORE_KEY + longest.unwrap_or_default()).min(TOP_ONCE_COLUMNS_MAX);
     let rows =
         limits_wanted(model).min(TOP_ONCE_ROWS_MAX) + keys_wanted(model).min(TOP_ONCE_ROWS_MAX);

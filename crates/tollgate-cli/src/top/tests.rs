@@ -247,8 +247,6 @@ fn letters_choose_which_keys_are_listed_and_of_when() {
     let mut model = told(live(), keys());
     let busy = Wanted { list: List::Busy, span: Span::Hour };
     assert_eq!(types(&mut model, "b"), [Order::List(busy)]);
-    assert!(drawn(&model).join("\n").contains("busiest keys of the last hour: 0 requests\n"));
-    assert!(drawn(&model).iter().any(|line| line == "  none"));
     // What was asked before is not shown as what is asked now.
     model.answered(Ok(answer(live(), keys(), Wanted::default())));
     assert!(model.shown_keys().is_empty());
@@ -265,6 +263,37 @@ fn letters_choose_which_keys_are_listed_and_of_when() {
             of(List::Busy, Span::Hour),
         ]
     );
+}
+
+#[test]
+fn a_list_that_has_not_come_is_loading_and_only_one_that_is_empty_has_none() {
+    let below_title = |model: &Model, title: &str| {
+        let page = drawn(model);
+        let row = page.iter().position(|line| line == title);
+        row.map_or_else(|| page.join("\n"), |row| page[row + 2].clone())
+    };
+    let mut model = Model::new("http://127.0.0.1:8082");
+    assert_eq!(below_title(&model, "most denied keys of the last hour"), "  loading");
+    model.answered(Ok(answer(live(), keys(), Wanted::default())));
+    for (letter, title) in [
+        ("b", "busiest keys of the last hour"),
+        ("d", "most denied keys of the last hour"),
+        ("m", "most denied keys of the last minute"),
+        ("y", "most denied keys of the last day"),
+    ] {
+        types(&mut model, letter);
+        assert_eq!(below_title(&model, title), "  loading", "{letter}");
+        // Neither an answer that crossed with it nor a failure has brought the list.
+        let other = Wanted { list: List::Busy, span: Span::Minute };
+        model.answered(Ok(answer(live(), json!({"keys": []}), other)));
+        model.answered(Err("Connection refused".to_owned()));
+        assert_eq!(below_title(&model, title), "  loading", "{letter}");
+    }
+    types(&mut model, "/bob");
+    assert_eq!(below_title(&model, "most denied keys of the last day"), "  loading");
+    press(&mut model, &[KeyCode::Esc]);
+    model.answered(Ok(answer(live(), json!({"keys": []}), model.wanted)));
+    assert_eq!(below_title(&model, "most denied keys of the last day: 0 denied"), "  none");
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! `tollgate keys`, asking a real server.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::path::Path;
 
 use serde_json::Value;
@@ -72,6 +74,28 @@ fn a_key_is_looked_at_and_reset() {
     assert_eq!(asked.told(&["reset", "api:a%3Ab"]), "api:a%3Ab had consumed nothing\n");
     assert_eq!(asked.told(&["get", "api:a%3Ab"]), "api:a%3Ab\n  10/day: 10 of 10 left\n");
     assert_eq!(asked.told(&["get", "slots:x"]), "slots:x\n  at a time: 2 of 2 left\n");
+}
+
+#[test]
+fn a_key_of_a_limit_that_its_caller_brought_along_is_looked_at_and_reset() {
+    let asked = Asked::of(&POLICY.replace("listen:", "listen:\n  resp: 127.0.0.1:0"));
+    let mut stream = TcpStream::connect(asked.server.address("resp")).expect("it listens");
+    stream
+        .write_all(b"CL.THROTTLE otto 9 10 86400 10\r\nCL.THROTTLE otto 9 10 86400\r\nQUIT\r\n")
+        .unwrap();
+    stream.read_to_end(&mut Vec::new()).expect("it answers");
+    let listed = asked.told(&["list", "--denied"]);
+    let key = listed.lines().nth(1).and_then(|line| line.split_whitespace().nth(1)).unwrap();
+    let told = asked.told(&["get", key]);
+    assert!(
+        told.starts_with("%28CL.THROTTLE%29:otto\n  10/day: 0 of 10 left, whole again in "),
+        "{told}"
+    );
+    let banned = asked.keys(&["ban", key]);
+    assert_eq!(banned.code, Some(1));
+    assert!(banned.stderr.contains("bring their limit along"), "{}", banned.stderr);
+    assert_eq!(asked.told(&["reset", key]), format!("{key} begins anew\n"));
+    assert_eq!(asked.told(&["get", key]), format!("{key}\n  10/day: 10 of 10 left\n"));
 }
 
 #[test]

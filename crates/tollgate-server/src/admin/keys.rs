@@ -12,7 +12,7 @@ use tollgate::{Change, KeyBuf, KeyError, KeyRefused, Limiter, Micros, Override};
 
 use super::live::millis;
 use super::query::{Query, not};
-use super::{Done, noted, sentences};
+use super::{Done, noted, sentences, throttled};
 use crate::audit::{Action, Effect};
 use crate::connection::Visitor;
 use crate::gate::Gate;
@@ -63,11 +63,11 @@ pub(super) async fn answer(request: Request<Incoming>, visitor: &Visitor) -> Ans
         (Subject::Key(named), &Method::GET | &Method::HEAD) => {
             let meant = Meant::new(named, limiter);
             overrides::hear_of(gate, &meant.key).await;
-            look(&meant, limiter).await
+            look(&meant, gate).await
         }
         (Subject::Key(named), &Method::DELETE) => {
             let meant = Meant::new(named, limiter);
-            let done = reset(&meant, limiter).await;
+            let done = reset(&meant, gate).await;
             noted(visitor, &Action::Reset(&meant.key), done)
         }
         (Subject::Key(_), _) => http1::wrong_method("GET, HEAD, DELETE"),
@@ -209,8 +209,16 @@ fn frequent(told: &Frequent) -> Value {
     })
 }
 
-async fn look(Meant { named, key }: &Meant, limiter: &Limiter) -> Answer {
-    match limiter.look(key) {
+async fn look(Meant { named, key }: &Meant, gate: &Gate) -> Answer {
+    if throttled::is_one(key) {
+        return match throttled::look(key, gate) {
+            Ok(asked) => asked
+                .await
+                .map_or_else(no_answer, |told| http1::json(StatusCode::OK, told.to_string())),
+            Err(refused) => refusal(&refused),
+        };
+    }
+    match gate.limiter.look(key) {
         Ok(asked) => asked.await.map_or_else(no_answer, |look| {
             let mut body = Vec::with_capacity(512);
             write_look(&mut body, &look, &named.to_string());
@@ -220,8 +228,13 @@ async fn look(Meant { named, key }: &Meant, limiter: &Limiter) -> Answer {
     }
 }
 
-async fn reset(Meant { named, key }: &Meant, limiter: &Limiter) -> Done {
-    match limiter.reset(key) {
+async fn reset(Meant { named, key }: &Meant, gate: &Gate) -> Done {
+    let limiter = &gate.limiter;
+    let asked = match throttled::is_one(key) {
+        true => throttled::reset(key, gate),
+        false => limiter.reset(key),
+    };
+    match asked {
         Ok(asked) => {
             let Some(was_known) = asked.await else { return unchanged(no_answer()) };
             tracing::info!(key = %limiter.shown_key(key), was_known, "a key was reset");
@@ -248,6 +261,9 @@ fn list_overrides(limiter: &Limiter) -> Answer {
 
 async fn put(meant: &Meant, body: &[u8], gate: &Gate) -> Done {
     let (limiter, Meant { named, key }) = (&gate.limiter, meant);
+    if throttled::is_one(key) {
+        return unchanged(refusal(&throttled::no_override()));
+    }
     let (change, millis) = match Change::parse(&String::from_utf8_lossy(body), "ttl_ms") {
         Ok(read) => read,
         Err(mistakes) => {
@@ -266,7 +282,7 @@ async fn put(meant: &Meant, body: &[u8], gate: &Gate) -> Done {
         Ok(()) => {
             tracing::info!(key = %limiter.shown_key(key), "an override was put: {told}");
             // Should nobody tell what is left, the change was made all the same.
-            let look = look(meant, limiter).await;
+            let look = look(meant, gate).await;
             let shown = format!(
                 r#"{{"key":{},"limits":[],"override":{told},"recent":[]}}"#,
                 json!(named.to_string())

@@ -77,7 +77,7 @@ export class KeyPage {
     const states = looks.flatMap((look) => look.limits.map((limit, number) => ({ ...limit, ban: banOf(look), id: `${look.key} ${number}` })));
     keep(this.gauges, states, (state) => state.id, gauge, (item, state) => setGauge(item, state, this.key));
     const isByTier = looks.some((look) => look.limits.length > 1);
-    setText(this.tiers, isByTier ? "A key does not tell its tier: of several rates of one limit, the request's tier says which applies." : "");
+    setText(this.tiers, isByTier ? "A key does not tell which of several rates of its limit applies: the request's tier does, or the request itself." : "");
     const recent = own.recent ?? [];
     keep(this.recent, recent, (told) => JSON.stringify(told), decision, () => {});
     setText(this.noRecent, recent.length ? "" : "Nothing is remembered of its last requests.");

@@ -12,11 +12,11 @@ use smallvec::SmallVec;
 use tollgate::{Charge, Cost, Enrolled, Key, Limit, Limiter, Micros, Quota, Store, Taken, Value};
 
 use super::reply::{Complaint, Replies, Shown};
-use crate::bounds::THROTTLES_MAX;
+use crate::bounds::{THROTTLES_MAX, THROTTLES_TOLD_MAX};
 
 /// Where the keys of this command live. No limit of a policy has a name with parentheses, so none
 /// counts the same states.
-const KEY_SPACE: &str = "(CL.THROTTLE)";
+pub(crate) const KEY_SPACE: &str = "(CL.THROTTLE)";
 
 /// What is asked of one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -37,7 +37,14 @@ pub(super) struct Question<'b> {
 /// The limits that callers have asked for, as the store knows them.
 #[derive(Debug, Default)]
 pub(crate) struct Throttles {
-    known: RwLock<HashMap<Spec, Enrolled>>,
+    known: RwLock<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    limits: HashMap<Spec, Enrolled>,
+    /// Those asked for first, with their rates: what there is to tell of a key.
+    first: Vec<(Quota, Enrolled)>,
 }
 
 /// The limit that was asked for last on a connection, which mostly is the one asked for next.
@@ -75,26 +82,35 @@ impl<'b> Question<'b> {
 impl Throttles {
     fn find_or_enroll(&self, spec: Spec, store: &Store) -> Result<Enrolled, Complaint> {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(limit) = known.get(&spec) {
+        if let Some(limit) = known.limits.get(&spec) {
             return Ok(*limit);
         }
         drop(known);
-        let limit = spec.limit()?;
+        let (rate, limit) = spec.limit()?;
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= THROTTLES_MAX && !known.contains_key(&spec) {
+        let is_new = !known.limits.contains_key(&spec);
+        if known.limits.len() >= THROTTLES_MAX && is_new {
             return Err(Complaint::new(format_args!(
                 "{THROTTLES_MAX} different limits were asked for already, and no other is taken; \
                  write limits that differ by caller into the policy, and ask with TG.CHECK"
             )));
         }
         let limit = store.enroll(limit).map_err(|error| Complaint::new(format_args!("{error}")))?;
-        known.insert(spec, limit);
+        known.limits.insert(spec, limit);
+        if is_new && known.first.len() < THROTTLES_TOLD_MAX {
+            known.first.push((rate, limit));
+        }
         Ok(limit)
+    }
+
+    /// The limits that were asked for first, with their rates.
+    pub(crate) fn first(&self) -> Vec<(Quota, Enrolled)> {
+        self.known.read().unwrap_or_else(PoisonError::into_inner).first.clone()
     }
 }
 
 impl Spec {
-    fn limit(self) -> Result<Limit, Complaint> {
+    fn limit(self) -> Result<(Quota, Limit), Complaint> {
         let Self { max_burst, count, period_secs } = self;
         let Some(burst) = max_burst.checked_add(1) else {
             return Err(Complaint::new(format_args!("max_burst is at most {}", u32::MAX - 1)));
@@ -104,7 +120,7 @@ impl Spec {
         }
         let quota = Quota::new(count, Micros::from_secs(period_secs.into()));
         quota
-            .and_then(|quota| Limit::token_bucket(quota, burst))
+            .and_then(|quota| Ok((quota, Limit::token_bucket(quota, burst)?)))
             .map_err(|error| Complaint::new(format_args!("{error}")))
     }
 }

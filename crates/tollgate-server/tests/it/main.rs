@@ -14,4 +14,5 @@ mod redis;
 mod reserve;
 mod resp;
 mod server;
+mod throttled;
 mod tls;

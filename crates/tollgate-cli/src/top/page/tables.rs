@@ -54,36 +54,47 @@ fn limit_row(limit: &Limit, (name, tier): (usize, usize), width: usize) -> Strin
 }
 
 pub(super) fn keys_wanted(model: &Model) -> usize {
-    // A title and a heading, and a line for whoever finds nothing.
+    // A title and a heading, and a line that says why there is no key.
     2 + model.shown_keys().len().max(1)
 }
 
 pub(super) fn key_table(model: &Model, look: Look, area: Rect) -> Vec<Line<'static>> {
     let width = usize::from(area.width);
     let keys = model.shown_keys();
-    let (which, span) = (model.wanted.list, model.wanted.span.name());
-    let (name, total) = match which {
-        List::Denied => ("most denied", count(model.keys.denied) + " denied"),
-        List::Busy => ("busiest", count(model.keys.requests) + " requests"),
-    };
-    let mut title = format!("{name} keys of the last {span}: {total}");
-    if !model.search.is_empty() {
-        let (found, all) = (keys.len(), model.keys.keys.len());
-        title += &format!("; {found} of {all} keys with \"{}\"", narrow(&model.search));
-    }
     let heading = "    denied      /s  requests      /s   early  obeys  since   key";
     let mut lines = vec![
-        Line::styled(cut(&title, width), look.of(Tone::Strong)),
+        Line::styled(cut(&key_title(model, keys.len()), width), look.of(Tone::Strong)),
         Line::styled(cut(heading, width), look.of(Tone::Quiet)),
     ];
-    if keys.is_empty() {
-        lines.push(Line::raw("  none"));
+    match &model.keys {
+        None => lines.push(Line::raw("  loading")),
+        Some(_) if keys.is_empty() => lines.push(Line::raw("  none")),
+        Some(_) => {}
     }
     let now = model.live.as_ref().map_or(0, |live| live.now_ms);
     let chosen = is_focus(model, Focus::Keys).then_some(model.key);
     let below = Rect { height: area.height.saturating_sub(1), ..area };
     lines.extend(rows(&keys, model.key, chosen, below, |key| key_row(key, now, look, width)));
     lines
+}
+
+/// Which keys are listed, with what is known of all of them together.
+fn key_title(model: &Model, found: usize) -> String {
+    let name = match model.wanted.list {
+        List::Denied => "most denied",
+        List::Busy => "busiest",
+    };
+    let mut title = format!("{name} keys of the last {}", model.wanted.span.name());
+    let Some(keys) = &model.keys else { return title };
+    title += &match model.wanted.list {
+        List::Denied => format!(": {} denied", count(keys.denied)),
+        List::Busy => format!(": {} requests", count(keys.requests)),
+    };
+    if !model.search.is_empty() {
+        let all = keys.keys.len();
+        title += &format!("; {found} of {all} keys with \"{}\"", narrow(&model.search));
+    }
+    title
 }
 
 fn key_row(key: &Key, now_ms: u64, look: Look, width: usize) -> Vec<Span<'static>> {
