@@ -165,6 +165,13 @@ impl Load {
             loop {
                 let read = replies.read(&mut bytes).expect("Redis answers");
                 let now = Instant::now();
+                let expected = REPLY.iter().cycle().skip(partial);
+                assert!(
+                    bytes[..read]
+                        .iter()
+                        .zip(expected)
+                        .all(|(byte, as_expected)| byte == as_expected)
+                );
                 for _ in 0..(partial + read) / REPLY.len() {
                     let Ok(asked_at) = asked_at.recv() else { return waits };
                     waits.push(now.duration_since(asked_at));
@@ -190,6 +197,7 @@ impl Load {
             }
             stream.write_all(&commands).expect("Redis reads");
         });
+        drop(asked);
         stream.shutdown(Shutdown::Write).expect("the socket is open");
         Waits::of(reading.join().expect("the replies are read"))
     }

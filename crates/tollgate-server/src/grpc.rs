@@ -119,9 +119,9 @@ fn look_at(request: Request<Incoming>, entrance: &Entrance, gate: &Arc<Gate>) ->
     if !is_grpc(&request) {
         return answered(not_grpc());
     }
-    let (path, gate) = (request.uri().path(), Arc::clone(gate));
+    let path = request.uri().path();
     if path.starts_with(health::PATH) {
-        let request = arriving(request, &gate);
+        let (request, gate) = (arriving(request, gate), Arc::clone(gate));
         return Asking::Other(Box::pin(async move { health::answer(request, &gate).await }));
     }
     if entrance.token().is_some_and(|token| !token.is_shown(request.headers())) {
@@ -132,7 +132,7 @@ fn look_at(request: Request<Incoming>, entrance: &Entrance, gate: &Arc<Gate>) ->
         return Asking::Limits(request.into_body());
     }
     if reflection::is_asked(path) {
-        let request = arriving(request, &gate);
+        let (request, gate) = (arriving(request, gate), Arc::clone(gate));
         return Asking::Other(Box::pin(async move { reflection::answer(request, &gate).await }));
     }
     answered(Failure::new(Code::Unimplemented, "there is no such method here").into_response())
@@ -163,12 +163,12 @@ async fn should_rate_limit(body: &mut Incoming, gate: &Gate) -> Result<Bytes, Fa
     let bytes = in_time(pin!(read_body(body))).await.unwrap_or_else(|| {
         Err(Failure::new(Code::DeadlineExceeded, "the message took too long to arrive"))
     })?;
-    Ok(ask(&bytes, gate)?.await)
+    Ok(ask(bytes, gate)?.await)
 }
 
-/// What is held while the answer is on its way is no more than its bytes.
-fn ask(bytes: &[u8], gate: &Gate) -> Result<Asked<Bytes>, Failure> {
-    let question = Question::read(message_of(bytes)?)?;
+/// Takes the message, so that only the bytes of the answer are held while that is on its way.
+fn ask(bytes: Bytes, gate: &Gate) -> Result<Asked<Bytes>, Failure> {
+    let question = Question::read(message_of(&bytes)?)?;
     Ok(question.ask(&gate.limiter)?.map(|response| framed(&response)))
 }
 

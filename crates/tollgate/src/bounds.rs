@@ -48,12 +48,15 @@ pub const KEY_TEXT_BYTES_MAX: usize = 256;
 /// one stays.
 pub const WAITS_SLOTS: usize = 65_536;
 
-/// For how many milliseconds after a key is told to wait requests of it may come that were sent before it heard:
-/// as long as a way around the world takes.
-pub const UNDER_WAY_MAX: u64 = 250;
+/// For how many milliseconds after a key is told to wait requests of it may come that were sent before it
+/// heard: as long as a way through a continent takes. Clients that try again at once mostly pause for longer.
+pub const UNDER_WAY_MILLIS_MAX: u64 = 50;
 
 /// Of short waits one part in so many, so that who never waits is seen by the rest.
 pub const UNDER_WAY_SHARE: u64 = 4;
+
+/// As many requests of one key may be under way. Who sends more in a moment is seen by the others.
+pub const UNDER_WAY_MAX: u64 = 16;
 
 /// Keys whose last decisions are remembered.
 pub const RECENT_KEYS: usize = 1_024;

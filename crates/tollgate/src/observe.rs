@@ -76,7 +76,7 @@ pub struct FrequentKey {
     pub first_seen: Timestamp,
     /// Which limits tell of the same values, its own included.
     pub limits: Vec<String>,
-    /// How many of its denials came before the wait was over that it had been told.
+    /// How many of its denials came before the wait was over that it had been told, and may have heard of.
     pub early: u64,
     /// Whether it waits as it is told: not if more than a tenth of its denials were early, and more than
     /// two. Nothing if it was not told to wait, or has not come back.
@@ -90,7 +90,7 @@ pub struct Storm {
     pub is_storm: bool,
     /// Requests of the last minute that were denied and told a wait.
     pub denied: u64,
-    /// Those of them that came before the wait was over that their key had been told.
+    /// Those of them that came before the wait was over that their key had been told, and may have heard of.
     pub early: u64,
     /// The keys that did so most often, the worst one first.
     pub keys: Vec<String>,

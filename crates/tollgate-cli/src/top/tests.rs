@@ -266,7 +266,7 @@ fn letters_choose_which_keys_are_listed_and_of_when() {
 }
 
 #[test]
-fn a_list_that_has_not_come_is_loading_and_only_one_that_is_empty_has_none() {
+fn a_list_that_has_not_come_is_loading_and_one_without_keys_has_none() {
     let below_title = |model: &Model, title: &str| {
         let page = drawn(model);
         let row = page.iter().position(|line| line == title);
@@ -294,6 +294,9 @@ fn a_list_that_has_not_come_is_loading_and_only_one_that_is_empty_has_none() {
     press(&mut model, &[KeyCode::Esc]);
     model.answered(Ok(answer(live(), json!({"keys": []}), model.wanted)));
     assert_eq!(below_title(&model, "most denied keys of the last day: 0 denied"), "  none");
+    model.answered(Ok(answer(live(), keys(), model.wanted)));
+    types(&mut model, "/nobody");
+    assert!(drawn(&model).iter().any(|line| line == "  none"), "of what is searched for");
 }
 
 #[test]

@@ -85,7 +85,9 @@ impl Lint<'_, '_> {
         match &**self.attributes.name(id) {
             "method" | "path" | "client_ip" => true,
             "tenant" => refuses.is_some(),
-            "tier" => self.tenants.is_some_and(|tenants| tenants.strangers().is_some()),
+            "tier" => self.tenants.is_some_and(|tenants| {
+                tenants.strangers().is_some() || !tenants.file.has_tierless_key
+            }),
             _ => refuses.is_some_and(|tenants| tenants.draft.from == id),
         }
     }
@@ -103,7 +105,11 @@ impl Lint<'_, '_> {
 
     /// Whether clients may differ in it, and not only what they ask for.
     fn is_of_client(&self, id: AttributeId) -> bool {
-        let is_shared = matches!(&**self.attributes.name(id), "method" | "path" | "host" | "tier");
-        !is_shared && !self.is_never_there(id)
+        match &**self.attributes.name(id) {
+            "method" | "path" | "host" | "tier" => false,
+            // Strangers have none, and there are many of them.
+            "tenant" => self.tenants.is_some_and(|tenants| tenants.strangers().is_none()),
+            _ => !self.is_never_there(id),
+        }
     }
 }

@@ -19,7 +19,7 @@ pub(super) fn is_one(key: &KeyBuf) -> bool {
 /// if the store does not answer.
 pub(super) fn look(key: &KeyBuf, gate: &Gate) -> Result<Asked<Option<Value>>, KeyRefused> {
     check(key)?;
-    let limits = gate.throttles.first();
+    let limits = gate.throttles.newest();
     if limits.is_empty() {
         let why = "callers of CL.THROTTLE bring their limit along, and nobody has asked this server for \
                    one since it started: what is left to the key is not known";

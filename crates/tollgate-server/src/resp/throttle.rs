@@ -4,7 +4,7 @@
 //! that refills at `count` every `period` seconds, and answers as redis-cell does: limited, limit,
 //! remaining, seconds until a retry would work or −1, seconds until the bucket is full.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::slice;
 use std::sync::{PoisonError, RwLock};
 
@@ -43,8 +43,8 @@ pub(crate) struct Throttles {
 #[derive(Debug, Default)]
 struct Known {
     limits: HashMap<Spec, Enrolled>,
-    /// Those asked for first, with their rates: what there is to tell of a key.
-    first: Vec<(Quota, Enrolled)>,
+    /// Those that are newest, with their rates: what there is to tell of a key.
+    newest: VecDeque<(Quota, Enrolled)>,
 }
 
 /// The limit that was asked for last on a connection, which mostly is the one asked for next.
@@ -97,15 +97,16 @@ impl Throttles {
         }
         let limit = store.enroll(limit).map_err(|error| Complaint::new(format_args!("{error}")))?;
         known.limits.insert(spec, limit);
-        if is_new && known.first.len() < THROTTLES_TOLD_MAX {
-            known.first.push((rate, limit));
+        if is_new {
+            known.newest.push_front((rate, limit));
+            known.newest.truncate(THROTTLES_TOLD_MAX);
         }
         Ok(limit)
     }
 
-    /// The limits that were asked for first, with their rates.
-    pub(crate) fn first(&self) -> Vec<(Quota, Enrolled)> {
-        self.known.read().unwrap_or_else(PoisonError::into_inner).first.clone()
+    /// The newest of the limits, with their rates.
+    pub(crate) fn newest(&self) -> VecDeque<(Quota, Enrolled)> {
+        self.known.read().unwrap_or_else(PoisonError::into_inner).newest.clone()
     }
 }
 

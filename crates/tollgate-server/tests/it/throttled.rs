@@ -58,6 +58,12 @@ fn a_key_that_is_listed_is_told_and_begins_anew_when_it_is_reset() {
     assert_eq!((&told["limits"], &told["override"]), (&json!([expected]), &Value::Null));
     assert_eq!(told["key"], "%28CL.THROTTLE%29:otto");
     assert_eq!(told["recent"][0]["allowed"], false, "{}", answer.body);
+    let names = |told: &Value| -> Vec<String> {
+        let limit = told["limits"][0].as_object().expect("a limit");
+        told.as_object().expect("a key").keys().chain(limit.keys()).cloned().collect()
+    };
+    let other = running.ask(Door::Admin, "GET /v1/keys/api:anna", "").json();
+    assert_eq!(names(&told), names(&other), "as of any key");
     for was_known in [true, false] {
         let reset = ask(&running, "DELETE", "keys", "otto", "");
         assert_eq!(reset.json(), json!({"key": "%28CL.THROTTLE%29:otto", "was_known": was_known}));
@@ -79,14 +85,15 @@ fn what_each_limit_says_is_told_that_callers_asked_for_and_looking_changes_nothi
             .collect()
     };
     let seen: Vec<[Value; 3]> = figures();
-    assert_eq!(seen[1], [json!("1/day"), json!(2), json!(0)], "four are more than it would hold");
-    assert_eq!(seen[0], [json!("5/minute"), json!(10), json!(6)]);
+    assert_eq!(seen[0], [json!("1/day"), json!(2), json!(0)], "four are more than it would hold");
+    assert_eq!(seen[1], [json!("5/minute"), json!(10), json!(6)]);
     assert_eq!(seen, figures());
     for count in 0..30 {
         throttle(&running, &format!("otto {count} 7 3600 0"));
     }
-    assert_eq!(look(&running, "anna").json()["limits"].as_array().map(Vec::len), Some(16));
-    assert_eq!(figures()[..2], seen);
+    let newest = figures();
+    assert_eq!(newest.len(), 16);
+    assert_eq!((&newest[0][1], &newest[15][1]), (&json!(30), &json!(15)), "the newest first");
 }
 
 #[test]

@@ -131,7 +131,7 @@ fn memory_is_what_the_page_on_metrics_says() {
     says(format!(" {:.1} MB more while a day is told |", told as f64 / 1e6));
     says(format!(
         "| waits that were told | {} KiB |",
-        WAITS_SLOTS * size_of::<(u64, u32)>() / 1024
+        WAITS_SLOTS * size_of::<waits::Slot>() / 1024
     ));
     says(format!(
         "| last decisions of keys | {} KiB |",

@@ -296,14 +296,14 @@ mod who {
             let entries = [Descriptor { entries: &[("user", "anna")], ..Descriptor::default() }];
             let call = Call { domain: "shop", descriptors: &entries, hits: 1 };
             for _ in 0..3 {
-                gate.advance("10ms");
+                gate.advance("60ms");
                 gate.limiter.rate_limit(&call).unwrap().wait();
             }
             let limit = Limit::sliding_window(Quota::per_minute(1));
             let limit = gate.limiter.store().enroll(limit).unwrap();
             let key = Key { limit: "cell", values: &[Value::new(b"ben")] };
             for _ in 0..2 {
-                gate.advance("10ms");
+                gate.advance("60ms");
                 let taken = gate.store.take_one(&Charge::new(key, &limit));
                 gate.limiter.tally().count(&key, &taken);
             }
@@ -328,8 +328,8 @@ mod who {
                 let one = Override::from_json(key.clone(), r#"{"ban":true}"#).unwrap();
                 gate.limiter.put_override(Override { until, ..one }).unwrap();
             }
-            send(&gate, "anna", 2, "10ms");
-            send(&gate, "ben", 3, "10ms");
+            send(&gate, "anna", 2, "60ms");
+            send(&gate, "ben", 3, "60ms");
             let told = gate.limiter.most_denied(Span::Minute);
             let figures = |it: &FrequentKey| (it.key.clone(), it.denied, it.early);
             let told: Vec<_> = told.keys.iter().map(figures).collect();
