@@ -21,6 +21,7 @@ use tollgate::{Mistake, Mistakes, Policy, Rule, Source};
 
 use crate::audit::{Action, Effect};
 use crate::connection::Visitor;
+use crate::delivery::Fate;
 use crate::gate::Gate;
 use crate::http1::{self, Answer};
 use crate::metrics;
@@ -28,7 +29,7 @@ use crate::metrics;
 /// Serves one connection.
 pub(crate) async fn serve<S>(stream: S, visitor: Visitor)
 where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    S: AsyncRead + AsyncWrite + Fate + Unpin + Send + 'static,
 {
     http1::serve(stream, visitor, answer).await;
 }

@@ -36,6 +36,17 @@ pub(crate) const BODY_BYTES_MAX: usize = 1024 * 1024;
 /// How long a client may leave an answer unread.
 pub(crate) const ANSWER_MAX: Duration = Duration::from_secs(30);
 
+/// An answer that was written so long ago has reached whoever asked, whatever happens to the connection
+/// from then on: a caller that is gone is found out within one way there and back, and one that is busy
+/// has read it by then.
+pub(crate) const DELIVERED_AFTER: Duration = Duration::from_secs(5);
+
+/// How often a connection that ends before that is looked at, and the first pause between two looks; each
+/// is twice as long as the one before. Together they are a second.
+pub(crate) const DELIVERY_LOOKS: u32 = 10;
+pub(crate) const DELIVERY_PAUSE: Duration = Duration::from_millis(1);
+const _: () = assert!(DELIVERY_PAUSE.as_millis() << DELIVERY_LOOKS <= DELIVERED_AFTER.as_millis());
+
 /// Bodies that are being read at a time, over all connections: with their size, what they may take
 /// of memory. One more is refused with 503.
 pub(crate) const BODIES_MAX: usize = 1_024;

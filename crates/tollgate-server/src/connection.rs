@@ -9,6 +9,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 use crate::bounds::HANDSHAKE_MAX;
+use crate::delivery::Fate;
 use crate::door::{Door, Entrance};
 use crate::gate::Gate;
 use crate::gateway::{self, Pool, echo, proxy_protocol};
@@ -81,7 +82,7 @@ impl Visitor {
 /// TLS, if the door has it, and then what the door speaks.
 async fn greet<S>(stream: S, visitor: Visitor)
 where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    S: AsyncRead + AsyncWrite + Fate + Unpin + Send + 'static,
 {
     match visitor.entrance.tls() {
         None => speak(stream, visitor).await,
@@ -92,7 +93,7 @@ where
 
 async fn encrypted<S>(stream: S, visitor: Visitor, config: Arc<ServerConfig>)
 where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    S: AsyncRead + AsyncWrite + Fate + Unpin + Send + 'static,
 {
     let peer = visitor.peer;
     match timeout(HANDSHAKE_MAX, TlsAcceptor::from(config).accept(stream)).await {
@@ -106,7 +107,7 @@ where
 /// another kind would need.
 async fn speak<S>(stream: S, visitor: Visitor)
 where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    S: AsyncRead + AsyncWrite + Fate + Unpin + Send + 'static,
 {
     match visitor.entrance.door {
         Door::Http => Box::pin(http::serve(stream, visitor)).await,

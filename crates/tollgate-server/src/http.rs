@@ -15,6 +15,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tollgate::Asked;
 
 use crate::connection::Visitor;
+use crate::delivery::Fate;
 use crate::envoy_json;
 use crate::gate::Gate;
 use crate::http1::{self, Answer};
@@ -29,7 +30,7 @@ const OPENAPI: &str = include_str!("http/openapi.json");
 /// Serves one connection.
 pub(crate) async fn serve<S>(stream: S, visitor: Visitor)
 where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    S: AsyncRead + AsyncWrite + Fate + Unpin + Send + 'static,
 {
     http1::serve(stream, visitor, answer).await;
 }

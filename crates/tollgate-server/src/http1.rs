@@ -17,6 +17,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::bounds::{ANSWER_MAX, BODIES_MAX, BODY_BYTES_MAX, BODY_MAX, HEAD_BYTES_MAX, HEAD_MAX};
 use crate::connection::Visitor;
+use crate::delivery::{Attended, Fate, Undelivered};
 use crate::gate::Gate;
 use crate::impatient::Impatient;
 use crate::seldom::Seldom;
@@ -26,7 +27,7 @@ pub(crate) type Answer = Response<Full<Bytes>>;
 /// Serves the requests of one connection with `answer`, until either side has had enough.
 pub(crate) async fn serve<S, F, R>(stream: S, visitor: Visitor, answer: F)
 where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    S: AsyncRead + AsyncWrite + Fate + Unpin + Send + 'static,
     F: Fn(Request<Incoming>, Arc<Visitor>) -> R,
     R: Future<Output = Answer>,
 {
@@ -35,27 +36,30 @@ where
     let visitor = Arc::new(visitor);
     // Whether a request has come since this was last looked at.
     let has_asked = AtomicBool::new(false);
+    let undelivered = Undelivered::default();
     let service = service_fn(|request| {
         has_asked.store(true, Ordering::Relaxed);
         let misdirected = misdirected(&request);
         let (gate, door) = (&visitor.gate, visitor.entrance.door);
         let span = gate.traces.begin(gate, door, visitor.peer.ip(), &request);
         let answered = answer(request, Arc::clone(&visitor));
-        let is_ready = gate.stages.is_ready();
+        let (is_ready, undelivered) = (gate.stages.is_ready(), &undelivered);
         async move {
-            let answer = match misdirected {
+            let mut answer = match misdirected {
                 None => answered.await,
                 Some(why) => closing(problem(StatusCode::BAD_REQUEST, why)),
             };
+            undelivered.take(&mut answer);
             gate.traces.end(gate, span, answer.status());
             // Whoever is told so before we close does not send into a closed connection.
             Ok::<_, Infallible>(if is_ready { answer } else { closing(answer) })
         }
     });
+    let stream = Attended::new(Impatient::new(stream, ANSWER_MAX), &undelivered);
     let connection = http1::Builder::new()
         .max_buf_size(HEAD_BYTES_MAX)
         .half_close(true)
-        .serve_connection(TokioIo::new(Impatient::new(stream, ANSWER_MAX)), service);
+        .serve_connection(TokioIo::new(stream), service);
     let mut connection = pin!(connection);
     let ended = loop {
         // One timer for the life of a connection, rather than one for each request.

@@ -11,6 +11,8 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
+use crate::delivery::Fate;
+
 /// Fails when nothing could be written for `patience`.
 pub(crate) struct Impatient<S> {
     stream: S,
@@ -38,6 +40,14 @@ impl<S> Impatient<S> {
         let waiting = self.waiting.get_or_insert_with(|| Box::pin(sleep(patience)));
         ready!(waiting.as_mut().poll(context));
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+}
+
+impl<S: Fate> Fate for Impatient<S> {
+    const HAS_LAST_WORD: bool = S::HAS_LAST_WORD;
+
+    fn is_reset(&self) -> Option<bool> {
+        self.stream.is_reset()
     }
 }
 

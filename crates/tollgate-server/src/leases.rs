@@ -4,8 +4,11 @@
 //! here either. So what is kept here is bounded by the slots that are held, and those by the memory of
 //! the store; it comes on top of that memory.
 
+use std::sync::Arc;
+
 use tollgate::{Asked, Lease, Limiter};
 
+use crate::gate::Gate;
 use crate::tickets::Tickets;
 
 /// Leases by name.
@@ -18,7 +21,7 @@ impl Leases {
     }
 
     /// Keeps a lease; gives the name that releases it.
-    pub(crate) fn keep(&self, lease: Lease, limiter: &Limiter) -> String {
+    fn keep(&self, lease: Lease, limiter: &Limiter) -> String {
         let now = limiter.now();
         self.0.keep(now, now.plus(lease.length()), |_| lease)
     }
@@ -42,5 +45,39 @@ impl Leases {
             limiter.renew(lease)
         });
         renewed.unwrap_or(Asked::Ready(Some(false)))
+    }
+}
+
+/// A lease that is kept, with its name on the way to a caller. It is released if it does not get there.
+pub(crate) struct Given {
+    name: String,
+    gate: Arc<Gate>,
+    is_delivered: bool,
+}
+
+impl Given {
+    /// Keeps a lease of this gate's limiter.
+    pub(crate) fn new(lease: Lease, gate: &Arc<Gate>) -> Self {
+        let name = gate.leases.keep(lease, &gate.limiter);
+        Self { name, gate: Arc::clone(gate), is_delivered: false }
+    }
+
+    /// The name that releases it.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// It is the caller's from now on.
+    pub(crate) fn deliver(mut self) {
+        self.is_delivered = true;
+    }
+}
+
+impl Drop for Given {
+    fn drop(&mut self) {
+        if !self.is_delivered {
+            // It is on its way whether somebody waits for the answer or not.
+            drop(self.gate.leases.release(&self.name, &self.gate.limiter));
+        }
     }
 }

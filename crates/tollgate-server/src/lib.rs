@@ -20,6 +20,7 @@ mod attributes;
 mod audit;
 mod bounds;
 mod connection;
+mod delivery;
 mod door;
 mod envoy_json;
 mod files;

@@ -7,6 +7,8 @@ use std::task::{Context, Poll};
 use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use crate::delivery::Fate;
+
 /// Bytes that were read ahead, and the stream they came from.
 pub(crate) struct Prefixed<S> {
     unread: Bytes,
@@ -16,6 +18,14 @@ pub(crate) struct Prefixed<S> {
 impl<S> Prefixed<S> {
     pub(crate) fn new(unread: Bytes, stream: S) -> Self {
         Self { unread, stream }
+    }
+}
+
+impl<S: Fate> Fate for Prefixed<S> {
+    const HAS_LAST_WORD: bool = S::HAS_LAST_WORD;
+
+    fn is_reset(&self) -> Option<bool> {
+        self.stream.is_reset()
     }
 }
 

@@ -16,12 +16,12 @@ mod names;
 mod node;
 mod overrides;
 mod panics;
-mod refusals;
 mod script;
 mod sentinel;
 mod shares;
 mod slots;
 mod store;
+mod troubles;
 mod words;
 
 pub use bounds::OVERRIDES_MAX;

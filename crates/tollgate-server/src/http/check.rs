@@ -16,8 +16,10 @@ use tollgate::{Asked, Cost, Keys, Request, Verdict};
 use super::object::Object;
 use crate::attributes::are_one;
 use crate::bounds::{ATTRIBUTE_BYTES_MAX, ATTRIBUTES_MAX, BATCH_BYTES_MAX, BATCH_MAX};
+use crate::delivery::giving;
 use crate::gate::Gate;
 use crate::http1::{self, Answer};
+use crate::leases::Given;
 
 /// One check, as it is asked for.
 #[derive(Debug, Deserialize)]
@@ -89,47 +91,59 @@ pub(super) fn batch(body: &[u8], gate: &Arc<Gate>) -> Asked<Answer> {
         return refused(StatusCode::PAYLOAD_TOO_LARGE, &sentence);
     }
     let mut keys = Keys::default();
-    let mut body = vec![b'['];
+    let (mut body, mut given) = (vec![b'['], Vec::new());
     let mut rest: Vec<(Asked<Verdict>, Keys)> = Vec::new();
     for Object(check) in &checks {
         let asked = check.ask(|request| gate.limiter.ask_showing(request, &mut keys));
         match asked {
-            Asked::Ready(verdict) if rest.is_empty() => write_next(&mut body, verdict, &keys, gate),
+            Asked::Ready(verdict) if rest.is_empty() => {
+                given.extend(write_next(&mut body, verdict, &keys, gate));
+            }
             // All are asked before the first answer is waited for, so that they travel together.
             asked => rest.push((asked, mem::take(&mut keys))),
         }
     }
     if rest.is_empty() {
-        return Asked::Ready(written(body));
+        return Asked::Ready(written(body, given));
     }
     let gate = Arc::clone(gate);
     Asked::later(async move {
         for (asked, keys) in rest {
-            write_next(&mut body, asked.await, &keys, &gate);
+            given.extend(write_next(&mut body, asked.await, &keys, &gate));
         }
-        written(body)
+        written(body, given)
     })
 }
 
 /// Adds the next verdict of a batch.
-fn write_next(body: &mut Vec<u8>, verdict: Verdict, keys: &Keys, gate: &Gate) {
+fn write_next(
+    body: &mut Vec<u8>,
+    mut verdict: Verdict,
+    keys: &Keys,
+    gate: &Arc<Gate>,
+) -> Option<Given> {
     if body.len() > 1 {
         body.push(b',');
     }
-    write(body, verdict, keys, gate);
+    write(body, &mut verdict, keys, gate)
 }
 
 /// The answer to a batch of which all verdicts are in.
-fn written(mut body: Vec<u8>) -> Answer {
+fn written(mut body: Vec<u8>, given: Vec<Given>) -> Answer {
     body.push(b']');
-    http1::json(StatusCode::OK, body)
+    giving(http1::json(StatusCode::OK, body), given)
 }
 
-/// Writes a verdict to the end of `body`; a lease that belongs to it is kept.
-fn write(body: &mut Vec<u8>, mut verdict: Verdict, keys: &Keys, gate: &Gate) -> Verdict {
-    let lease = verdict.take_lease().map(|lease| gate.leases.keep(lease, &gate.limiter));
-    json::write(body, &verdict, keys, lease.as_deref());
-    verdict
+/// Writes a verdict to the end of `body`; a lease that belongs to it is given with the answer.
+fn write(
+    body: &mut Vec<u8>,
+    verdict: &mut Verdict,
+    keys: &Keys,
+    gate: &Arc<Gate>,
+) -> Option<Given> {
+    let given = verdict.take_lease().map(|lease| Given::new(lease, gate));
+    json::write(body, verdict, keys, given.as_ref().map(Given::name));
+    given
 }
 
 /// The checks of a batch, and how many there are: those beyond what may be are counted, not kept.
@@ -205,12 +219,12 @@ impl<'a> Check<'a> {
 }
 
 /// The answer to one check.
-pub(super) fn told(verdict: Verdict, keys: &Keys, spread: u64, gate: &Gate) -> Answer {
+pub(super) fn told(mut verdict: Verdict, keys: &Keys, spread: u64, gate: &Arc<Gate>) -> Answer {
     let mut body = Vec::with_capacity(512);
-    let verdict = write(&mut body, verdict, keys, gate);
+    let given = write(&mut body, &mut verdict, keys, gate);
     let mut answer = http1::json(status(&verdict), body);
     fields::insert(answer.headers_mut(), &verdict, gate.limiter.now(), spread);
-    answer
+    giving(answer, Vec::from_iter(given))
 }
 
 fn as_text(bytes: Cow<'_, [u8]>) -> Option<Cow<'_, str>> {

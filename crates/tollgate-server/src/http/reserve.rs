@@ -11,8 +11,10 @@ use tollgate::{Asked, Keys, Micros, Verdict};
 use super::check::{self, Attributes, Check, Units};
 use super::object::Object;
 use crate::bounds::{RESERVATION_TTL, RESERVATION_TTL_MAX};
+use crate::delivery::giving;
 use crate::gate::Gate;
 use crate::http1::{self, Answer};
+use crate::leases::Given;
 
 /// What is sent to reserve: a check, and for how long.
 #[derive(Deserialize)]
@@ -78,7 +80,13 @@ pub(super) fn reserve(body: &[u8], gate: &Arc<Gate>) -> Asked<Answer> {
 }
 
 /// The answer to a reservation. Of a request that may not go on there is nothing to settle.
-fn reserved(mut verdict: Verdict, keys: Keys, ttl: Micros, spread: u64, gate: &Gate) -> Answer {
+fn reserved(
+    mut verdict: Verdict,
+    keys: Keys,
+    ttl: Micros,
+    spread: u64,
+    gate: &Arc<Gate>,
+) -> Answer {
     if !verdict.is_allowed() {
         return check::told(verdict, &keys, spread, gate);
     }
@@ -87,14 +95,14 @@ fn reserved(mut verdict: Verdict, keys: Keys, ttl: Micros, spread: u64, gate: &G
         let sentence = "too many reservations are open; nothing was charged";
         return http1::problem(StatusCode::SERVICE_UNAVAILABLE, sentence);
     };
-    let lease = verdict.take_lease().map(|lease| gate.leases.keep(lease, &gate.limiter));
+    let given = verdict.take_lease().map(|lease| Given::new(lease, gate));
     let mut answer = http1::json(status(&verdict), "");
     fields::insert(answer.headers_mut(), &verdict, gate.limiter.now(), spread);
     let mut body = Vec::with_capacity(512);
     gate.reservations.keep(verdict, keys, room, ttl, &gate.limiter, |verdict, keys, name| {
-        json::write_reserved(&mut body, verdict, keys, lease.as_deref(), name);
+        json::write_reserved(&mut body, verdict, keys, given.as_ref().map(Given::name), name);
     });
-    answer.map(|_| body.into())
+    giving(answer.map(|_| body.into()), Vec::from_iter(given))
 }
 
 /// `POST /v1/settle`.

@@ -4,6 +4,7 @@ mod admin;
 mod audit;
 mod forward_auth;
 mod gateway;
+mod gone;
 mod grpc;
 mod hosts;
 mod http;

@@ -85,11 +85,12 @@ pub(super) const HOUSE_KEPT: Duration = Duration::from_secs(30 * 86_400);
 /// Bytes of an error that are kept and told. What Redis has to say is a line.
 pub(super) const ERROR_BYTES_MAX: usize = 512;
 
-/// How long the same refusal is not told again.
-pub(super) const REFUSAL_PAUSE: Duration = Duration::from_secs(60);
+/// How long the same trouble with the same server is not told again.
+pub(super) const TROUBLE_PAUSE: Duration = Duration::from_secs(60);
 
-/// Kinds of refusal that are told within that time. Redis has a dozen.
-pub(super) const REFUSAL_KINDS_MAX: usize = 16;
+/// Troubles that are told within that time. Of one server there are a dozen kinds; whoever has read so
+/// many lines knows.
+pub(super) const TROUBLES_MAX: usize = 64;
 
 /// How often Redis must tell of fewer nodes than before until it is believed: for twice as long as a
 /// node takes to tell that it is there, or to be gone.
@@ -102,13 +103,15 @@ pub(super) const CHECK_PAUSE: Duration = Duration::from_secs(1);
 pub(super) const START_PATIENCE: Duration = Duration::from_millis(500);
 
 /// How often the release of a slot is sent again that Redis did not answer, with [`RELEASE_PAUSE`]
-/// between: for longer than a failover takes. After that the slot's lease must do.
+/// between: for longer than a failover takes. After that the slot's lease must do. What is not sent,
+/// since Redis is known to be away, is no try; that goes on until it is back, or until the lease has
+/// ended.
 pub(super) const RELEASE_TRIES: u32 = 100;
 
 /// A few times a second, since Redis is back within one.
 pub(super) const RELEASE_PAUSE: Duration = Duration::from_millis(200);
 
-/// Releases that wait to be tried again, of some 500 bytes each.
+/// Releases that are being tried again, of some 500 bytes each. For others their lease must do.
 pub(super) const RELEASES_MAX: usize = 16_384;
 
 /// Overrides that all nodes share: as many as one node has in force.

@@ -51,6 +51,19 @@ pub(crate) enum Failure {
     Refused(String),
 }
 
+impl Failure {
+    /// What it is told as: an error of Redis by its first word.
+    pub(super) fn kind(&self) -> &str {
+        match self {
+            Self::NotSent => "not sent",
+            Self::Timeout => "timeout",
+            Self::Lost => "lost",
+            Self::TryAgain => "TRYAGAIN",
+            Self::Refused(error) => error.split(' ').next().unwrap_or_default(),
+        }
+    }
+}
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -19,13 +19,14 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tracing::warn;
 
 use super::bounds::{PATIENCE, PATIENCE_CALLS, REFRESH_PAUSE, SENTINEL_PAUSE};
-use super::call::{Call, Pending};
+use super::call::{Call, Failure, Pending};
 use super::client::Address;
 use super::cluster::{self, Map};
 use super::meaning::Place;
 use super::node::{Health, Node, Status, Way};
 use super::sentinel::Sentinels;
 use super::slots;
+use super::troubles::Troubles;
 use super::words::Words;
 use crate::clock;
 use crate::memory::Unreservable;
@@ -157,6 +158,25 @@ impl Fleet {
         map.route(slot).map_or_else(String::new, |node| node.status().address())
     }
 
+    /// Tells that the server of a slot failed a call and what is done about it, once a minute for each kind
+    /// of failure.
+    pub(crate) fn tell(&self, slot: u16, failure: &Failure, done: &str) {
+        let map = self.shared.map.load();
+        let Some(node) = map.route(slot) else { return };
+        // That it is left alone is told by who does that.
+        if *failure == Failure::NotSent && node.status().is_open() {
+            return;
+        }
+        let server = node.status().address();
+        if !self.shared.troubles.is_news(&server, failure.kind(), clock::moment()) {
+            return;
+        }
+        match failure {
+            Failure::Refused(error) => warn!(server, error, done, "Redis refuses a call"),
+            _ => warn!(server, error = %failure, done, "Redis does not answer a call"),
+        }
+    }
+
     /// Every server in figures.
     pub(crate) fn health(&self) -> Vec<Health> {
         self.shared.map.load().nodes().map(|(_, node)| node.status().health()).collect()
@@ -186,6 +206,7 @@ pub(super) struct Shared {
     /// Wakes the task that asks where the slots are.
     outdated: Notify,
     turn: AtomicUsize,
+    troubles: Troubles,
 }
 
 impl Shared {
@@ -205,6 +226,7 @@ impl Shared {
             map: ArcSwap::from_pointee(Map::default()),
             outdated: Notify::new(),
             turn: AtomicUsize::new(0),
+            troubles: Troubles::default(),
         });
         let node = |way| Node::start(way, &shared);
         let seed = seeds[0].clone();
@@ -243,6 +265,11 @@ impl Shared {
 
     pub(super) fn is_cluster(&self) -> bool {
         !self.seeds.is_empty()
+    }
+
+    /// Whether it is to be told that a server is unwell, and has been for a minute or more.
+    pub(super) fn is_news(&self, status: &Status) -> bool {
+        self.troubles.is_news(&status.address(), "unwell", clock::moment())
     }
 
     /// A server became unwell: its slots may have gone elsewhere.
@@ -428,3 +455,5 @@ impl Error for OpenError {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod told;

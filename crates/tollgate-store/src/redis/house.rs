@@ -18,12 +18,10 @@ use super::call::{Call, Failure, Reply};
 use super::census::Census;
 use super::overrides::OverridesVersion;
 use super::panics::has_panicked;
-use super::refusals::Refusals;
 use super::script::Script;
-use super::store::Inner;
+use super::store::{Inner, SETTLED};
 use super::words::Words;
 use super::{checks, names};
-use crate::clock;
 use crate::concealer::Concealer;
 use crate::memory::MemoryStore;
 
@@ -50,7 +48,6 @@ pub(super) struct House {
     overrides_version: AtomicU64,
     /// How much later it is by the clock of Redis than by this node's, in microseconds.
     ahead_micros: AtomicI64,
-    refusals: Refusals,
 }
 
 impl House {
@@ -68,7 +65,6 @@ impl House {
             concealer: RwLock::new(None),
             overrides_version: AtomicU64::new(0),
             ahead_micros: AtomicI64::new(0),
-            refusals: Refusals::default(),
         }
     }
 
@@ -104,15 +100,6 @@ impl House {
         let concealer = shared.as_ref().unwrap_or(local.secret.concealer());
         key.write_text(|value| concealer.conceal(value), text);
         shared.is_some() || key.values.iter().all(|value| value.shown != Shown::AsHash)
-    }
-
-    /// Tells that Redis refused something, once a minute for each kind of refusal. What means that
-    /// Redis is away or unwell is told by who reaches it.
-    pub(super) fn note(&self, failure: &Failure) {
-        let Failure::Refused(error) = failure else { return };
-        if self.refusals.is_news(error, clock::moment()) {
-            tracing::warn!(%error, "Redis refuses; limits are settled by on_store_failure");
-        }
     }
 
     fn call(&self, slot: u16) -> Call {
@@ -232,7 +219,10 @@ async fn beat(store: &Weak<Inner>, told: &SyncSender<()>, is_checked: &mut bool)
                 HEARTBEAT
             }
             Err(failure) => {
-                inner.house.note(&failure);
+                // Nobody's request hangs on it, so what will be otherwise next time is not worth a word.
+                if is_there {
+                    inner.fleet.tell(slot, &failure, SETTLED);
+                }
                 HEARTBEAT / 5
             }
         };

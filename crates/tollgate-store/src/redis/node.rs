@@ -525,6 +525,8 @@ impl Server {
             Err(why) => {
                 if self.breaker.look_failed(clock::moment(), random()) {
                     self.opened(&why);
+                } else {
+                    self.stayed_open(&why);
                 }
             }
         }
@@ -538,9 +540,23 @@ impl Server {
             why,
             "redis is unreachable or unwell; limits are settled by on_store_failure until it is back"
         );
+        // That it stays so is told a minute from now.
+        self.fleet.is_news(&self.status);
         self.unanswered = self.status.unanswered();
         while let Some(job) = self.waiting.pop() {
             self.status.reject(job);
+        }
+    }
+
+    /// Tells once a minute why a server is still of no use: that may be a mistake in the policy, which no
+    /// waiting mends, and another one than at the beginning.
+    fn stayed_open(&self, why: &str) {
+        if self.fleet.is_news(&self.status) {
+            warn!(
+                server = %self.status.address(),
+                why,
+                "redis is still unreachable or unwell; limits are settled by on_store_failure"
+            );
         }
     }
 

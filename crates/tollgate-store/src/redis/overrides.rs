@@ -94,7 +94,7 @@ impl RedisStore {
         Asked::later(async move {
             let answer = pending.await;
             if let (Err(failure), Some(inner)) = (&answer, inner.upgrade()) {
-                inner.house.note(failure);
+                inner.tell_of_overrides(failure);
             }
             match answer {
                 Ok(Reply::Integer(1)) => Sharing::Changed,
@@ -152,7 +152,7 @@ impl RedisStore {
                     push_end(&mut words, one.until);
                 }
                 let reply = inner.fleet.send(inner.on_overrides(&RESTORE, words)).await;
-                let reply = reply.inspect_err(|failure| inner.house.note(failure)).ok()?;
+                let reply = reply.inspect_err(|failure| inner.tell_of_overrides(failure)).ok()?;
                 let Reply::Integer(put) = reply else { return None };
                 count += usize::try_from(put).ok()?;
                 if rest.is_empty() {
@@ -174,7 +174,7 @@ impl RedisStore {
                 words.push_number(list.len() as u64);
                 words.push_number(OVERRIDES_PAGE as u64);
                 let reply = inner.fleet.send(inner.on_overrides(&OVERRIDES, words)).await;
-                let reply = reply.inspect_err(|failure| inner.house.note(failure)).ok()?;
+                let reply = reply.inspect_err(|failure| inner.tell_of_overrides(failure)).ok()?;
                 let SharedOverrides { version, restored, list: some } = read(&reply)?;
                 if *first.get_or_insert(version) != version {
                     return None;
@@ -208,6 +208,11 @@ impl Inner {
         words.push_number(keys.len() as u64);
         keys.iter().for_each(|key| words.push(key.as_bytes()));
         words
+    }
+
+    fn tell_of_overrides(&self, failure: &Failure) {
+        let slot = self.fleet.slot(self.house.overrides()[0].as_bytes());
+        self.fleet.tell(slot, failure, "overrides are those that it last told");
     }
 
     fn on_overrides(&self, script: &'static Script, words: Words) -> Call {

@@ -49,6 +49,9 @@ static SETTLE: LazyLock<Script> = LazyLock::new(|| Script::new(lua::SETTLE));
 /// What is said of a limit that did not answer, to somebody whose request is over.
 const UNKNOWN: Taken = Taken::Uncounted { is_allowed: true };
 
+/// What is done when Redis does not decide.
+pub(super) const SETTLED: &str = "limits are settled by on_store_failure";
+
 /// Where a store in Redis is, and how it is used.
 #[derive(Clone, Debug)]
 pub struct RedisSettings {
@@ -275,7 +278,7 @@ impl RedisStore {
         inner.local.reset(&local_key(&[Value::new(name.as_bytes())]));
         let words = ["UNLINK", name].into_iter().collect();
         let slot = inner.fleet.slot(name.as_bytes());
-        inner.change(Change { script: None, words, slot, denied: Some(key), is_release: false })
+        inner.change(Change { script: None, words, slot, denied: Some(key), held_for: None })
     }
 
     /// What a key is known by in this process.

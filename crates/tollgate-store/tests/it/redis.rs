@@ -5,6 +5,7 @@ mod denials;
 mod faults;
 mod gone;
 mod keys;
+mod leased;
 mod load;
 mod nodes;
 mod overrides;

@@ -206,6 +206,20 @@ fn a_right_that_is_missing_is_named_once() {
 }
 
 #[test]
+fn what_a_server_refuses_is_told_with_its_name() {
+    let server = Server::start(Flavour::Redis);
+    make_user(&server, &[&rules("tollgate")[..], &["-zadd"]].concat());
+    let url = format!("redis://tollgate:password@{}", server.address());
+    let node = Node::spawn(&super::patient(&url), LIMITS);
+    node.server.says("Redis refuses a call");
+    node.statuses::<20>("user=a");
+    let mut told = node.warnings();
+    told.retain(|line| line["message"] == "Redis refuses a call");
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert_eq!(told[0]["server"], server.address().to_string(), "{told:?}");
+}
+
+#[test]
 fn keys_that_are_another_s_are_told_of() {
     let server = Server::start(Flavour::Redis);
     make_user(&server, &rules("tollgate"));

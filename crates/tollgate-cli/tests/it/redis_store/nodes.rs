@@ -73,6 +73,38 @@ fn a_redis_that_hangs_at_the_start_holds_nobody_up() {
 }
 
 #[test]
+fn a_call_that_redis_does_not_answer_in_time_is_told_once_with_the_server_and_what_is_done() {
+    let redis = Server::start(Flavour::Redis);
+    let proxy = Proxy::start(redis.address());
+    let store = format!("{{ redis: {{ url: '{}', timeout: 300ms }} }}", proxy.url());
+    let node = Node::start(&store, "  - { name: api, per: [user], rate: 1000/year }\n");
+    let silent = |line: &Value| line["message"] == "Redis does not answer a call";
+    for round in 1..=3 {
+        eventually("a check is settled without Redis", || {
+            proxy.drop_replies();
+            let before = settled(&node);
+            node.check("user=a");
+            let is_settled = settled(&node) > before;
+            proxy.cut();
+            proxy.heal();
+            node.until_redis_is_there();
+            is_settled.then_some(())
+        });
+        let mut told = node.warnings();
+        told.retain(|line| silent(line) && line["error"].as_str().unwrap().contains("deadline"));
+        assert_eq!(told.len(), 1, "after {round}: {told:?}");
+        assert_eq!(told[0]["server"], proxy.address().to_string(), "{told:?}");
+        assert_eq!(told[0]["done"], "limits are settled by on_store_failure", "{told:?}");
+    }
+}
+
+/// How many requests a node has settled without Redis.
+fn settled(node: &Node) -> u64 {
+    let store = node.admin("GET", "/v1/policy", "").json()["store"].clone();
+    store["settled_without"].as_u64().unwrap_or_else(|| panic!("{store}"))
+}
+
+#[test]
 fn nodes_together_allow_exactly_the_limit_over_http_and_the_redis_protocol() {
     const LIMIT: u32 = 300;
     let limits =

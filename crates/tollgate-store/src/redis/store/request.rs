@@ -10,7 +10,7 @@ use tollgate_core::lua::{self, ANSWER_FIELDS, Answer};
 use tollgate_core::{ChargeId, Cost, Decision, Leasable, Limit, Timestamp, Value};
 
 use super::returns::Underway;
-use super::{Inner, RedisStore, TAKE, held, is_concurrency, local_key};
+use super::{Inner, RedisStore, SETTLED, TAKE, held, is_concurrency, local_key};
 use crate::account::decide_unknown;
 use crate::asked::{Asked, Waiting};
 use crate::charge::{Charge, Kept, Mode, OnFailure, Receipt, Taken};
@@ -219,8 +219,9 @@ impl Inner {
         place: usize,
         answer: Result<Paid, Failure>,
     ) -> Option<Taken> {
-        let Paid { decision, payment } =
-            answer.inspect_err(|failure| self.house.note(failure)).ok()?;
+        let slot = || self.fleet.slot(items.names.get(place).as_bytes());
+        let tell = |failure: &Failure| self.fleet.tell(slot(), failure, SETTLED);
+        let Paid { decision, payment } = answer.inspect_err(tell).ok()?;
         let Item { key, limit, .. } = items.list[place];
         let nothing = Receipt { kept: Kept::Lease, ..Receipt::of_nothing(key, limit.number) };
         let receipt = match payment {
@@ -389,7 +390,8 @@ impl Gathering {
                     if matches!(failure, Failure::Timeout | Failure::Lost) {
                         inner.release_unheard(items, &places);
                     }
-                    inner.house.note(&failure);
+                    let slot = inner.fleet.slot(items.names.get(places[0]).as_bytes());
+                    inner.fleet.tell(slot, &failure, SETTLED);
                 }
             }
         }

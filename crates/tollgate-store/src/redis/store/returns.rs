@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 use tokio::sync::{oneshot, watch};
-use tokio::time::interval;
-use tollgate_core::{ChargeId, Cost, Limit, Logged, lua};
+use tokio::time::{interval, timeout};
+use tollgate_core::{ChargeId, Cost, Limit, Logged, Micros, lua};
 
 use super::request::{Item, Items, Places, read};
 use super::{Inner, REFUND, SETTLE, UNKNOWN, is_concurrency};
@@ -20,6 +20,11 @@ use crate::redis::script::Script;
 use crate::redis::words::Words;
 use crate::store::Origin;
 
+/// What becomes of what Redis does not hear of.
+const NOT_GIVEN_BACK: &str =
+    "slots come back when it answers, or when their lease ends; the rest stays charged";
+const NOT_SETTLED: &str = "what was reserved may stay charged";
+
 /// Something to be given back to a key.
 pub(super) struct Change {
     pub(super) script: Option<&'static Script>,
@@ -28,8 +33,9 @@ pub(super) struct Change {
     /// The key, if it may have been denied for what is given back. Nobody who is denied a slot is told
     /// to wait, and so is always asked about.
     pub(super) denied: Option<Fingerprint>,
-    /// Whether it is of a log, which knows what was given back before.
-    pub(super) is_release: bool,
+    /// For how long it is held at most, if it is of a log: that knows what was given back before, so it
+    /// can be tried again.
+    pub(super) held_for: Option<Micros>,
 }
 
 /// Something that is being given back, until this goes.
@@ -84,7 +90,15 @@ impl Inner {
             words,
             slot: self.fleet.slot(name),
             denied: (!is_concurrency(&limit.limit)).then_some(key),
-            is_release: matches!(back, lua::Return::GiveBack { .. }),
+            held_for: match back {
+                lua::Return::GiveBack { limit: Logged::Concurrency(limit), .. } => {
+                    Some(limit.lease())
+                }
+                lua::Return::GiveBack { limit: Logged::SlidingLog(limit), .. } => {
+                    Some(Micros::new(limit.numbers()[1]))
+                }
+                _ => None,
+            },
         }
     }
 
@@ -111,13 +125,13 @@ impl Inner {
                 // Who was denied meanwhile may have been so before it was given back.
                 inner.forget_denial(change.denied);
                 if let Err(failure) = &answer {
-                    inner.house.note(failure);
+                    inner.fleet.tell(change.slot, failure, NOT_GIVEN_BACK);
                 }
             }
             // Whoever went away does not want to know.
             let _ = told.send(is_changed(&answer));
             drop(underway);
-            if answer.is_err() && change.is_release {
+            if answer.is_err() {
                 release(inner, change, RELEASE_PAUSE).await;
             }
         });
@@ -159,7 +173,8 @@ impl Inner {
             drop(underway);
             let Some(inner) = inner.upgrade() else { return };
             inner.denials.forget(key, inner.clock.now());
-            let reply = reply.inspect_err(|failure| inner.house.note(failure)).ok();
+            let tell = |failure: &Failure| inner.fleet.tell(slot, failure, NOT_SETTLED);
+            let reply = reply.inspect_err(tell).ok();
             let places = SmallVec::from_slice(&[place]);
             let taken = reply.and_then(|reply| read(&origin.items, &places, &reply)?.pop());
             // Whoever went away does not want to know.
@@ -203,23 +218,31 @@ impl Change {
 }
 
 /// Tries again to release what Redis did not answer to, so that it is not held until its lease ends.
-/// Should it have been released before, there is nothing left to release. What is not sent, since
-/// Redis is away, is no try: an outage may be longer than all of them.
+/// Should it have been released before, there is nothing left to release.
 async fn release(store: Weak<Inner>, change: Change, pause: Duration) {
+    let Some(held_for) = change.held_for else { return };
+    let Some(inner) = store.upgrade() else { return };
+    let has_room = inner.releases.fetch_add(1, Ordering::Relaxed) < RELEASES_MAX;
+    drop(inner);
+    if has_room {
+        // What has ended by itself is not held any more, however long Redis is away.
+        let _ = timeout(held_for.into(), try_to_release(&store, &change, pause)).await;
+    }
+    if let Some(inner) = store.upgrade() {
+        inner.releases.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Tries until Redis answers. What is not sent, since it is away, is no try: an outage may be longer
+/// than all of them.
+async fn try_to_release(store: &Weak<Inner>, change: &Change, pause: Duration) {
     let mut pauses = interval(pause);
     // The first of them is over at once.
     pauses.tick().await;
     let mut tries = 0;
     while tries < RELEASE_TRIES {
-        let Some(inner) = store.upgrade() else { return };
-        if inner.releases.fetch_add(1, Ordering::Relaxed) >= RELEASES_MAX {
-            inner.releases.fetch_sub(1, Ordering::Relaxed);
-            return;
-        }
-        drop(inner);
         pauses.tick().await;
         let Some(inner) = store.upgrade() else { return };
-        inner.releases.fetch_sub(1, Ordering::Relaxed);
         let pending = inner.fleet.send(change.call());
         drop(inner);
         match pending.await {
@@ -241,7 +264,7 @@ fn is_changed(answer: &Result<Reply, Failure>) -> Option<bool> {
 
 #[cfg(test)]
 mod tests {
-    use tollgate_core::{Key, Micros, Value};
+    use tollgate_core::{Key, Value};
     use tollgate_harness::{Flavour, Proxy, Server, eventually};
 
     use super::*;
@@ -250,34 +273,55 @@ mod tests {
     use crate::redis::store::{RedisSettings, RedisStore};
     use crate::store::Claim;
 
+    const PAUSE: Duration = Duration::from_millis(1);
+
+    /// A slot in Redis, held by a store that reaches it through a proxy; and what gives it back.
+    struct Held {
+        server: Server,
+        proxy: Proxy,
+        store: RedisStore,
+        change: Change,
+    }
+
+    impl Held {
+        fn under(lease: Micros) -> Self {
+            let server = Server::start(Flavour::Redis);
+            let proxy = Proxy::start(server.address());
+            let settings = RedisSettings {
+                servers: Servers::Single(proxy.url()),
+                timeout: Duration::from_secs(5),
+                prefix: "test".to_owned(),
+                nodes: None,
+            };
+            let store = RedisStore::open(settings).expect("a URL of the harness");
+            let limit = Limit::concurrency(1, lease).expect("a modest limit");
+            let limit = store.enroll(limit).expect("it is the only one");
+            let values = [Value::new(b"somebody")];
+            let charge = Charge::new(Key { limit: "slots", values: &values }, &limit);
+            let mut answers = store.take(&[charge]).wait();
+            let receipt = answers.taken[0].take_receipt().expect("it is free");
+            let Claim { receipt, origin } = Claim::new(receipt, answers.origin(), 0);
+            let (origin, place) = origin.expect("Redis counted it");
+            let Limit::Logged(logged) = &limit.limit else { unreachable!("slots are logged") };
+            let (id, held) = (ChargeId(receipt.mark), receipt.cost);
+            let back = lua::Return::GiveBack { limit: logged, id, held, units: held };
+            let change = store.0.change_of(&origin.items, place, &back);
+            Self { server, proxy, store, change }
+        }
+
+        fn lose_redis(&self) {
+            self.proxy.refuse();
+            self.proxy.cut();
+            let is_away = || (!self.store.health()[0].is_well).then_some(());
+            eventually("Redis is away", is_away);
+        }
+    }
+
     #[test]
     fn a_slot_is_released_when_redis_is_back_however_long_it_was_away() {
-        const PAUSE: Duration = Duration::from_millis(1);
-        let server = Server::start(Flavour::Redis);
-        let proxy = Proxy::start(server.address());
-        let settings = RedisSettings {
-            servers: Servers::Single(proxy.url()),
-            timeout: Duration::from_secs(5),
-            prefix: "test".to_owned(),
-            nodes: None,
-        };
-        let store = RedisStore::open(settings).unwrap();
-        let limit = Limit::concurrency(1, Micros::from_secs(3_600)).unwrap();
-        let limit = store.enroll(limit).unwrap();
-        let values = [Value::new(b"somebody")];
-        let charge = Charge::new(Key { limit: "slots", values: &values }, &limit);
-        let mut answers = store.take(&[charge]).wait();
-        let receipt = answers.taken[0].take_receipt().unwrap();
-        let Claim { receipt, origin } = Claim::new(receipt, answers.origin(), 0);
-        let (origin, place) = origin.expect("Redis counted it");
-        let Limit::Logged(logged) = &limit.limit else { unreachable!("slots are logged") };
-        let (id, held) = (ChargeId(receipt.mark), receipt.cost);
-        let back = lua::Return::GiveBack { limit: logged, id, held, units: held };
-        let change = store.0.change_of(&origin.items, place, &back);
-
-        proxy.refuse();
-        proxy.cut();
-        eventually("Redis is away", || (!store.health()[0].is_well).then_some(()));
+        let held = Held::under(Micros::from_secs(3_600));
+        held.lose_redis();
+        let Held { server, proxy, store, change } = held;
         let before = store.health()[0].not_sent;
         store.0.fleet.spawn(release(Arc::downgrade(&store.0), change, PAUSE));
         eventually("it was tried more often than a try is worth", || {
@@ -289,5 +333,40 @@ mod tests {
             let held = server.command(&["EXISTS", "test:{somebody}:slots"]).integer();
             (held == 0).then_some(())
         });
+        eventually("it is forgotten", || {
+            (store.0.releases.load(Ordering::Relaxed) == 0).then_some(())
+        });
+    }
+
+    #[test]
+    fn what_has_ended_by_its_lease_is_not_tried_any_longer() {
+        let held = Held::under(Micros::from_millis(100));
+        held.lose_redis();
+        let Held { store, change, .. } = held;
+        let (told, ended) = oneshot::channel();
+        let trying = release(Arc::downgrade(&store.0), change, PAUSE);
+        store.0.fleet.spawn(async {
+            trying.await;
+            let _ = told.send(());
+        });
+        ended.blocking_recv().expect("it ends while Redis is away");
+        assert!(!store.health()[0].is_well);
+    }
+
+    #[test]
+    fn no_more_releases_are_tried_again_than_are_bounded() {
+        let held = Held::under(Micros::from_secs(3_600));
+        let Held { server, store, change, .. } = held;
+        store.0.releases.store(RELEASES_MAX, Ordering::Relaxed);
+        let (told, ended) = oneshot::channel();
+        let trying = release(Arc::downgrade(&store.0), change, PAUSE);
+        store.0.fleet.spawn(async {
+            trying.await;
+            let _ = told.send(());
+        });
+        ended.blocking_recv().expect("it gives up");
+        assert_eq!(store.0.releases.load(Ordering::Relaxed), RELEASES_MAX);
+        let held = server.command(&["EXISTS", "test:{somebody}:slots"]).integer();
+        assert_eq!(held, 1, "its lease must do");
     }
 }
