@@ -31,7 +31,6 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{sleep, timeout};
-use tollgate::Asked;
 
 use crate::connection::Visitor;
 use crate::door::{Door, Entrance, Starter};
@@ -160,16 +159,15 @@ fn arriving(request: Request<Incoming>, gate: &Gate) -> Request<Arriving> {
 /// The call itself. Decided as soon as it has arrived, whatever becomes of the client: a call that
 /// is reset stays paid.
 async fn should_rate_limit(body: &mut Incoming, gate: &Gate) -> Result<Bytes, Failure> {
-    let bytes = in_time(pin!(read_body(body))).await.unwrap_or_else(|| {
-        Err(Failure::new(Code::DeadlineExceeded, "the message took too long to arrive"))
-    })?;
-    Ok(ask(bytes, gate)?.await)
-}
-
-/// Takes the message, so that only the bytes of the answer are held while that is on its way.
-fn ask(bytes: Bytes, gate: &Gate) -> Result<Asked<Bytes>, Failure> {
-    let question = Question::read(message_of(&bytes)?)?;
-    Ok(question.ask(&gate.limiter)?.map(|response| framed(&response)))
+    // While the answer is on its way, only its bytes are held.
+    let asked = {
+        let bytes = in_time(pin!(read_body(body))).await.unwrap_or_else(|| {
+            Err(Failure::new(Code::DeadlineExceeded, "the message took too long to arrive"))
+        })?;
+        let question = Question::read(message_of(&bytes)?)?;
+        question.ask(&gate.limiter)?.map(|response| framed(&response))
+    };
+    Ok(asked.await)
 }
 
 /// Waits for a message, which mostly is there already, until it is late.
