@@ -6,7 +6,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, setrlimit};
+use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::report::{self, kibibytes};
 
@@ -125,6 +126,14 @@ pub fn raise_limits() -> Result<(), String> {
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })
         .map_err(|error| format!("raising the number of open files: {error}"))
+}
+
+/// Keeps a process to one core, or, without one, this thread and those that it will start.
+pub fn keep_to_core(process: Option<u32>, core: usize) -> Result<(), String> {
+    let mut set = CpuSet::new();
+    set.set(core);
+    let process = process.and_then(|id| Pid::from_raw(id.cast_signed()));
+    sched_setaffinity(process, &set).map_err(|error| format!("keeping to core {core}: {error}"))
 }
 
 /// How much of its time on a core this process spent waiting for one.

@@ -1,12 +1,11 @@
 //! Callers that ask, each for one decision after the other.
 
 use std::cell::Cell;
-use std::io::{Read, Write};
-use std::net::Shutdown;
-use std::ops::Range;
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind, Read, Write};
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::{Arc, OnceLock, mpsc};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,7 +14,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::task::LocalSet;
 use tollgate_core::{ChargeId, Cost, Key, Limit, Value, lua};
 use tollgate_store::redis::{RedisSettings, RedisStore, Servers};
-use tollgate_store::{Answers, Asked, Charge, Enrolled, Waiting};
+use tollgate_store::{Answers, Asked, Charge, Enrolled};
 
 use crate::server::Redis;
 
@@ -45,8 +44,8 @@ pub struct Waits {
     pub p99_micros: f64,
 }
 
-/// How often a caller at a rate looks whether it should ask.
-const PACE: Duration = Duration::from_micros(100);
+/// How far apart callers at a rate ask: a few at once, as a server does that looks at its sockets so often.
+const BEAT: Duration = Duration::from_micros(100);
 
 const NAMES: [&str; 3] = ["bench", "bench-2", "bench-3"];
 
@@ -125,29 +124,18 @@ impl Load {
     pub fn paced(&self, per_second: f64, time: Duration) -> Waits {
         let mut waits = Vec::new();
         let mut unanswered: Vec<Question> = Vec::new();
-        let mut collect = |unanswered: &mut Vec<Question>| {
+        pace(per_second, time, |due| {
+            for &(number, due_at) in due {
+                let asked = self.0.ask(self.key_of(number), Cost::ONE);
+                unanswered.push(Question::new(asked, due_at));
+            }
             unanswered.retain(|question| {
                 let wait = question.wait();
                 waits.extend(wait);
                 wait.is_none()
             });
-        };
-        let mut at_once = Vec::new();
-        pace(per_second, time, |due| {
-            for number in due {
-                let asked_at = Instant::now();
-                match self.0.ask(self.key_of(number), Cost::ONE) {
-                    Asked::Ready(_) => at_once.push(asked_at.elapsed()),
-                    Asked::Waiting(answer) => unanswered.push(Question::new(answer, asked_at)),
-                }
-            }
-            collect(&mut unanswered);
+            unanswered.is_empty()
         });
-        while !unanswered.is_empty() {
-            thread::sleep(PACE);
-            collect(&mut unanswered);
-        }
-        waits.append(&mut at_once);
         Waits::of(waits)
     }
 
@@ -158,34 +146,11 @@ impl Load {
         let script = self.script_with_argument();
         let sha = redis.load(&format!("(function() {script} end)() return 1"));
         let mut stream = redis.connect();
-        let mut replies = stream.try_clone().expect("a socket can be read elsewhere");
-        let (asked, asked_at) = mpsc::channel::<Instant>();
-        let reading = thread::spawn(move || {
-            let (mut waits, mut bytes, mut partial) = (Vec::new(), vec![0; 1 << 16], 0);
-            loop {
-                let read = replies.read(&mut bytes).expect("Redis answers");
-                let now = Instant::now();
-                let expected = REPLY.iter().cycle().skip(partial);
-                assert!(
-                    bytes[..read]
-                        .iter()
-                        .zip(expected)
-                        .all(|(byte, as_expected)| byte == as_expected)
-                );
-                for _ in 0..(partial + read) / REPLY.len() {
-                    let Ok(asked_at) = asked_at.recv() else { return waits };
-                    waits.push(now.duration_since(asked_at));
-                }
-                partial = (partial + read) % REPLY.len();
-                if read == 0 {
-                    return waits;
-                }
-            }
-        });
-        let mut commands = Vec::new();
+        stream.set_nonblocking(true).expect("an option of every socket");
+        let (mut waits, mut unanswered) = (Vec::new(), VecDeque::new());
+        let (mut commands, mut replies, mut partial) = (Vec::new(), vec![0; 1 << 16], 0);
         pace(per_second, time, |due| {
-            commands.clear();
-            for number in due {
+            for &(number, due_at) in due {
                 let name = self.name(self.key_of(number));
                 let length = name.len();
                 write!(
@@ -193,13 +158,21 @@ impl Load {
                     "*4\r\n$7\r\nEVALSHA\r\n$40\r\n{sha}\r\n$1\r\n1\r\n${length}\r\n{name}\r\n"
                 )
                 .expect("memory takes whatever is written");
-                asked.send(Instant::now()).expect("somebody reads");
+                unanswered.push_back(due_at);
             }
-            stream.write_all(&commands).expect("Redis reads");
+            if !commands.is_empty() {
+                let written = if_ready(stream.write(&commands));
+                commands.drain(..written);
+            }
+            let read = if_ready(stream.read(&mut replies));
+            let expected = REPLY.iter().cycle().skip(partial);
+            assert!(replies[..read].iter().zip(expected).all(|(byte, it)| byte == it));
+            let answered = (partial + read) / REPLY.len();
+            partial = (partial + read) % REPLY.len();
+            waits.extend(unanswered.drain(..answered).map(|due_at: Instant| due_at.elapsed()));
+            unanswered.is_empty()
         });
-        drop(asked);
-        stream.shutdown(Shutdown::Write).expect("the socket is open");
-        Waits::of(reading.join().expect("the replies are read"))
+        Waits::of(waits)
     }
 
     fn key_of(&self, number: u32) -> u32 {
@@ -207,17 +180,40 @@ impl Load {
     }
 }
 
-/// Calls `ask` with the numbers of what is due by then, until the time is over. The system wakes us late, by most
-/// of a millisecond at times; what should have been asked meanwhile is due at once then.
-fn pace(per_second: f64, time: Duration, mut ask: impl FnMut(Range<u32>)) {
-    let mut asked = 0;
+/// Calls `ask` again and again, on every beat with the numbers of what became due since the last and when each was,
+/// otherwise with none, until the time is over and it says that everything is answered. It never sleeps: the
+/// system wakes us late, by most of a millisecond at times, and that would look as if Redis were.
+fn pace(per_second: f64, time: Duration, mut ask: impl FnMut(&[(u32, Instant)]) -> bool) {
     let start = Instant::now();
-    while start.elapsed() < time {
-        let due = (start.elapsed().as_secs_f64() * per_second) as u32;
-        ask(asked..due);
-        asked = due;
-        // On a machine with few cores, whoever only waits must not keep one from Redis.
-        thread::sleep(PACE);
+    let due_at = |number: u32| start + Duration::from_secs_f64(f64::from(number) / per_second);
+    let (mut next, mut beat_at, mut due) = (0, start, Vec::new());
+    loop {
+        let now = Instant::now();
+        let is_over = now - start > time;
+        due.clear();
+        if now >= beat_at && !is_over {
+            beat_at = now + BEAT;
+            while due_at(next) <= now {
+                due.push((next, due_at(next)));
+                next += 1;
+            }
+        }
+        if ask(&due) && is_over {
+            return;
+        }
+        // The store has a thread on the same core.
+        thread::yield_now();
+    }
+}
+
+/// How many bytes a socket took or gave, none if it was not ready.
+fn if_ready(result: io::Result<usize>) -> usize {
+    match result {
+        Err(error) if error.kind() == ErrorKind::WouldBlock => 0,
+        result => match result.expect("Redis reads and answers") {
+            0 => panic!("Redis closed the connection"),
+            count => count,
+        },
     }
 }
 
@@ -229,12 +225,12 @@ impl Waits {
     }
 }
 
-/// A question that is not answered yet.
+/// A question that may not be answered yet.
 struct Question {
     /// Kept, since one that nobody waits for may be given up.
-    _answer: Waiting<Answers>,
+    _answer: Asked<Answers>,
     answered: Arc<Answered>,
-    asked_at: Instant,
+    due_at: Instant,
 }
 
 /// When an answer came, noted by whoever brought it.
@@ -248,18 +244,24 @@ impl Wake for Answered {
 }
 
 impl Question {
-    fn new(mut answer: Waiting<Answers>, asked_at: Instant) -> Self {
+    fn new(mut answer: Asked<Answers>, due_at: Instant) -> Self {
         let answered = Arc::<Answered>::default();
         let waker = Waker::from(Arc::clone(&answered));
-        if Pin::new(&mut answer).poll(&mut Context::from_waker(&waker)).is_ready() {
+        let is_ready = match &mut answer {
+            Asked::Ready(_) => true,
+            Asked::Waiting(answer) => {
+                Pin::new(answer).poll(&mut Context::from_waker(&waker)).is_ready()
+            }
+        };
+        if is_ready {
             answered.0.get_or_init(Instant::now);
         }
-        Self { _answer: answer, answered, asked_at }
+        Self { _answer: answer, answered, due_at }
     }
 
     /// How long the answer took, if it is here.
     fn wait(&self) -> Option<Duration> {
-        Some(self.answered.0.get()?.duration_since(self.asked_at))
+        Some(self.answered.0.get()?.duration_since(self.due_at))
     }
 }
 

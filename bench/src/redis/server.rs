@@ -4,6 +4,7 @@ use std::net::TcpStream;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use tollgate_bench::process::keep_to_core;
 use tollgate_bench::report::cpu_nanos;
 use tollgate_core::Limit;
 use tollgate_harness::{Flavour, Reply, Server};
@@ -27,6 +28,13 @@ pub struct Spent {
 impl Redis {
     pub fn start() -> Self {
         Self(Server::start(Flavour::Redis))
+    }
+
+    /// One that has a core to itself, if nobody else is kept to it.
+    pub fn start_on_core(core: usize) -> Self {
+        let redis = Self::start();
+        keep_to_core(Some(redis.0.process_id()), core).expect("the machine has such a core");
+        redis
     }
 
     pub fn version(&self) -> String {
