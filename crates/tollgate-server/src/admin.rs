@@ -21,7 +21,7 @@ use tollgate::{Mistake, Mistakes, Policy, Rule, Source};
 
 use crate::audit::{Action, Effect};
 use crate::connection::Visitor;
-use crate::delivery::Fate;
+use crate::delivery::{Fate, Undelivered};
 use crate::gate::Gate;
 use crate::http1::{self, Answer};
 use crate::metrics;
@@ -31,7 +31,9 @@ pub(crate) async fn serve<S>(stream: S, visitor: Visitor)
 where
     S: AsyncRead + AsyncWrite + Fate + Unpin + Send + 'static,
 {
-    http1::serve(stream, visitor, answer).await;
+    let undelivered = Undelivered::default();
+    let stream = http1::attended(stream, &undelivered);
+    http1::serve(stream, visitor, &undelivered, answer).await;
 }
 
 async fn answer(request: Request<Incoming>, visitor: Arc<Visitor>) -> Answer {

@@ -248,7 +248,6 @@ const fn is_zero(number: &u32) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use http_body_util::BodyExt;
     use serde_json::Value;
     use tollgate::Limiter;
 
@@ -262,7 +261,6 @@ mod tests {
 
     async fn answered(body: &str) -> (u16, Value) {
         let (head, body) = answer(body.as_bytes(), &gate()).await.into_parts();
-        let body = body.collect().await.expect("no errors").to_bytes();
         (head.status.as_u16(), serde_json::from_slice(&body).expect("JSON"))
     }
 

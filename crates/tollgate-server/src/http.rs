@@ -3,6 +3,7 @@
 mod check;
 mod forward_auth;
 mod object;
+mod plain;
 mod reserve;
 
 use std::sync::Arc;
@@ -15,10 +16,11 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tollgate::Asked;
 
 use crate::connection::Visitor;
-use crate::delivery::Fate;
+use crate::delivery::{Fate, Undelivered};
 use crate::envoy_json;
 use crate::gate::Gate;
 use crate::http1::{self, Answer};
+use crate::prefixed::Prefixed;
 
 pub use check::read_checks;
 pub(crate) use check::{Attributes, Units};
@@ -32,7 +34,13 @@ pub(crate) async fn serve<S>(stream: S, visitor: Visitor)
 where
     S: AsyncRead + AsyncWrite + Fate + Unpin + Send + 'static,
 {
-    http1::serve(stream, visitor, answer).await;
+    let undelivered = Undelivered::default();
+    let stream = http1::attended(stream, &undelivered);
+    if let Some((unread, stream)) = plain::serve(stream, &visitor, &undelivered).await {
+        // Boxed, so that a connection with nothing but plain checks does not take the room for it.
+        let stream = Prefixed::new(unread, stream);
+        Box::pin(http1::serve(stream, visitor, &undelivered, answer)).await;
+    }
 }
 
 async fn answer(request: Request<Incoming>, visitor: Arc<Visitor>) -> Answer {

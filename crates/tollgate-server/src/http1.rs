@@ -1,6 +1,7 @@
 //! HTTP/1.1 as our own doors speak it: small requests, small answers.
 
 use std::convert::Infallible;
+use std::error::Error;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -21,13 +22,26 @@ use crate::delivery::{Attended, Fate, Undelivered};
 use crate::gate::Gate;
 use crate::impatient::Impatient;
 use crate::seldom::Seldom;
+use crate::stage::Drain;
 
-pub(crate) type Answer = Response<Full<Bytes>>;
+pub(crate) type Answer = Response<Bytes>;
 
-/// Serves the requests of one connection with `answer`, until either side has had enough.
-pub(crate) async fn serve<S, F, R>(stream: S, visitor: Visitor, answer: F)
-where
-    S: AsyncRead + AsyncWrite + Fate + Unpin + Send + 'static,
+/// A connection that must read its answers, watched for what becomes of them.
+pub(crate) fn attended<S: Fate>(
+    stream: S,
+    undelivered: &Undelivered,
+) -> Attended<'_, Impatient<S>> {
+    Attended::new(Impatient::new(stream, ANSWER_MAX), undelivered)
+}
+
+/// Serves the requests of one connection, which is [`attended`] to, with `answer`, until either side has had enough.
+pub(crate) async fn serve<S, F, R>(
+    stream: S,
+    visitor: Visitor,
+    undelivered: &Undelivered,
+    answer: F,
+) where
+    S: AsyncRead + AsyncWrite + Unpin,
     F: Fn(Request<Incoming>, Arc<Visitor>) -> R,
     R: Future<Output = Answer>,
 {
@@ -36,14 +50,13 @@ where
     let visitor = Arc::new(visitor);
     // Whether a request has come since this was last looked at.
     let has_asked = AtomicBool::new(false);
-    let undelivered = Undelivered::default();
     let service = service_fn(|request| {
         has_asked.store(true, Ordering::Relaxed);
         let misdirected = misdirected(&request);
         let (gate, door) = (&visitor.gate, visitor.entrance.door);
         let span = gate.traces.begin(gate, door, visitor.peer.ip(), &request);
         let answered = answer(request, Arc::clone(&visitor));
-        let (is_ready, undelivered) = (gate.stages.is_ready(), &undelivered);
+        let is_ready = gate.stages.is_ready();
         async move {
             let mut answer = match misdirected {
                 None => answered.await,
@@ -52,23 +65,17 @@ where
             undelivered.take(&mut answer);
             gate.traces.end(gate, span, answer.status());
             // Whoever is told so before we close does not send into a closed connection.
-            Ok::<_, Infallible>(if is_ready { answer } else { closing(answer) })
+            let answer = if is_ready { answer } else { closing(answer) };
+            Ok::<_, Infallible>(answer.map(Full::new))
         }
     });
-    let stream = Attended::new(Impatient::new(stream, ANSWER_MAX), &undelivered);
     let connection = http1::Builder::new()
         .max_buf_size(HEAD_BYTES_MAX)
         .half_close(true)
         .serve_connection(TokioIo::new(stream), service);
     let mut connection = pin!(connection);
     let ended = loop {
-        // One timer for the life of a connection, rather than one for each request.
-        let disturbed = Seldom::new(async {
-            tokio::select! {
-                () = drain.started(), if !is_draining => true,
-                () = sleep(HEAD_MAX) => false,
-            }
-        });
+        let disturbed = disturbed(&mut drain, is_draining);
         tokio::select! {
             biased;
             ended = connection.as_mut() => break ended,
@@ -84,8 +91,27 @@ where
         }
     };
     if let Err(error) = ended {
-        tracing::debug!(peer = %visitor.peer, %error, "a connection ended badly");
+        tell_of(&error, &visitor);
     }
+}
+
+/// Returns after a while, in which a request should have come, or earlier if no more are to be taken: then with
+/// true. One timer for the life of a connection, rather than one for each request.
+pub(crate) fn disturbed(
+    drain: &mut Drain,
+    is_draining: bool,
+) -> Seldom<impl Future<Output = bool>> {
+    Seldom::new(async move {
+        tokio::select! {
+            () = drain.started(), if !is_draining => true,
+            () = sleep(HEAD_MAX) => false,
+        }
+    })
+}
+
+/// Leaves a word about a connection that broke.
+pub(crate) fn tell_of(error: &dyn Error, visitor: &Visitor) {
+    tracing::debug!(peer = %visitor.peer, %error, "a connection ended badly");
 }
 
 /// What is wrong with whom a request is for: it must name one host, and only one.
@@ -202,7 +228,7 @@ pub(crate) fn answer(
     content_type: &'static str,
     body: impl Into<Bytes>,
 ) -> Answer {
-    let mut answer = Response::new(Full::new(body.into()));
+    let mut answer = Response::new(body.into());
     *answer.status_mut() = status;
     answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
     answer

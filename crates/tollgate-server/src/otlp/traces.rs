@@ -50,8 +50,13 @@ pub(crate) struct Span {
 
 impl Traces {
     /// Tells about so many of a million requests from now on.
-    pub(super) fn set_share(&self, share: u32) {
+    pub(crate) fn set_share(&self, share: u32) {
         self.share.store(share, Ordering::Relaxed);
+    }
+
+    /// Whether anything is to be told about.
+    pub(crate) fn are_collected(&self) -> bool {
+        self.share.load(Ordering::Relaxed) > 0
     }
 
     /// Begins to tell about a request, if it is to be told about.
