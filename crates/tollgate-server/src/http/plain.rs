@@ -11,14 +11,14 @@ use std::io;
 use std::mem::{self, MaybeUninit};
 use std::pin::{Pin, pin};
 use std::task::Poll;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, UNIX_EPOCH};
 
 use bytes::{Buf, Bytes, BytesMut};
 use httparse::{Header, Request, Status};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::task::coop::consume_budget;
-use tollgate::Asked;
 use tollgate::http::number_before;
+use tollgate::{Asked, Timestamp};
 
 use super::check;
 use crate::bounds::{ANSWERS_BYTES_MAX, PLAIN_FIELDS_MAX, PLAIN_READ};
@@ -136,7 +136,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Line<S> {
             // Whoever asks for very much at once does not keep others waiting.
             consume_budget().await;
             undelivered.take(&mut answer);
-            write(&mut self.output, &answer);
+            write(&mut self.output, &answer, gate.limiter.now());
             if self.output.len() > ANSWERS_BYTES_MAX {
                 self.send().await?;
             }
@@ -247,7 +247,7 @@ fn is_common(query: &str) -> bool {
 }
 
 /// Writes an answer as HTTP/1.1 has it.
-fn write(out: &mut Vec<u8>, answer: &Answer) {
+fn write(out: &mut Vec<u8>, answer: &Answer, now: Timestamp) {
     let status = answer.status();
     out.extend_from_slice(b"HTTP/1.1 ");
     out.extend_from_slice(status.as_str().as_bytes());
@@ -261,7 +261,7 @@ fn write(out: &mut Vec<u8>, answer: &Answer) {
     let mut digits = [0; 20];
     let start = number_before(&mut digits, body.len() as u64);
     write_field(out, "content-length", &digits[start..]);
-    DATE.with_borrow_mut(|date| write_field(out, "date", date.now().as_bytes()));
+    DATE.with_borrow_mut(|date| write_field(out, "date", date.at(now).as_bytes()));
     out.extend_from_slice(b"\r\n");
     out.extend_from_slice(body);
 }
@@ -284,11 +284,11 @@ struct Date {
 }
 
 impl Date {
-    fn now(&mut self) -> &str {
-        let now = SystemTime::now();
-        let second = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    fn at(&mut self, now: Timestamp) -> &str {
+        let second = now.as_micros() / 1_000_000;
         if self.second != second || self.text.is_empty() {
-            *self = Self { second, text: httpdate::fmt_http_date(now) };
+            let date = UNIX_EPOCH + Duration::from_secs(second);
+            *self = Self { second, text: httpdate::fmt_http_date(date) };
         }
         &self.text
     }
