@@ -29,11 +29,16 @@ pub(crate) const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 pub(crate) const HEAD_MAX: Duration = Duration::from_secs(40);
 pub(crate) const HEAD_BYTES_MAX: usize = 64 * 1024;
 
-/// A plain check: what is read from a connection at a time, how many fields may be in it, and bytes of answers that
-/// wait to be written before more are looked at.
+/// A plain check: what is read of it at a time and in all, how many fields may be in it, and how long the rest of
+/// one that has begun to arrive is waited for before it is no plain one.
 pub(crate) const PLAIN_READ: usize = 4 * 1024;
 pub(crate) const PLAIN_FIELDS_MAX: usize = 32;
+pub(crate) const PLAIN_REST_MAX: Duration = Duration::from_millis(100);
+
+/// Bytes of answers to plain checks that wait to be written before more are looked at, and the room for them that
+/// is kept for the next: more was for an answer as few are.
 pub(crate) const ANSWERS_BYTES_MAX: usize = 16 * 1024;
+pub(crate) const ANSWERS_ROOM_MAX: usize = 32 * 1024;
 
 /// The body of an HTTP request: how long it may take, and how large it may be.
 pub(crate) const BODY_MAX: Duration = Duration::from_secs(10);

@@ -35,12 +35,19 @@ pub(crate) fn giving(mut answer: Answer, given: Vec<Given>) -> Answer {
     answer
 }
 
+/// Makes an answer give nothing, since whoever asked will not read of it.
+pub(crate) fn withdraw(answer: &mut Answer) {
+    answer.extensions_mut().remove::<With>();
+}
+
 /// What the answers of one connection gave that may not have reached anybody. It comes back when this
 /// goes, unless it was written by then and the connection did not break.
 #[derive(Default)]
 pub(crate) struct Undelivered {
     /// Whether there is any, so that all other answers cost no lock.
     is_any: AtomicBool,
+    /// Whether there was a moment since it was written in which the caller had said nothing more.
+    has_paused: AtomicBool,
     held: Mutex<Held>,
 }
 
@@ -53,9 +60,10 @@ struct Held {
 }
 
 impl Undelivered {
-    /// Takes over what an answer gives. Whoever asked for it has had the answers written before.
+    /// Takes over what an answer gives. Whoever waits for the answers before and then asks again has read them;
+    /// who asks for all in one breath may never do.
     pub(crate) fn take(&self, answer: &mut Answer) {
-        if self.is_any.load(Ordering::Relaxed) {
+        if self.is_any.load(Ordering::Relaxed) && self.has_paused.load(Ordering::Relaxed) {
             let mut held = self.held();
             if !held.is_lost && held.written_at.take().is_some() {
                 held.deliver();
@@ -63,7 +71,9 @@ impl Undelivered {
             }
         }
         if let Some(With(given)) = answer.extensions_mut().remove() {
-            self.held().given.extend(Arc::into_inner(given).into_iter().flatten());
+            let mut held = self.held();
+            held.given.extend(Arc::into_inner(given).into_iter().flatten());
+            held.written_at = None;
             self.is_any.store(true, Ordering::Relaxed);
         }
     }
@@ -71,8 +81,16 @@ impl Undelivered {
     /// Everything there was to write has been written.
     fn written(&self) {
         if self.is_any.load(Ordering::Relaxed) {
-            self.held().written_at.get_or_insert_with(moment);
+            self.held().written_at.get_or_insert_with(|| {
+                self.has_paused.store(false, Ordering::Relaxed);
+                moment()
+            });
         }
+    }
+
+    /// Everything the caller has said was read.
+    fn paused(&self) {
+        self.has_paused.store(true, Ordering::Relaxed);
     }
 
     /// The connection is broken, and what was just written reached nobody.
@@ -188,7 +206,10 @@ impl<S: AsyncRead + Fate + Unpin> AsyncRead for Attended<'_, S> {
     ) -> Poll<io::Result<()>> {
         if self.end.is_none() {
             let before = buffer.filled().len();
-            let read = ready!(Pin::new(&mut self.stream).poll_read(context, buffer));
+            let Poll::Ready(read) = Pin::new(&mut self.stream).poll_read(context, buffer) else {
+                self.undelivered.paused();
+                return Poll::Pending;
+            };
             match &read {
                 Ok(()) if buffer.filled().len() > before => return Poll::Ready(read),
                 Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
@@ -279,6 +300,7 @@ mod tests {
         Passes(Duration),
         /// The answer to the next request is made, and gives nothing.
         Next,
+        Paused,
         Lost,
     }
 
@@ -305,6 +327,7 @@ mod tests {
                 Event::Written => undelivered.written(),
                 Event::Passes(time) => advance(*time).await,
                 Event::Next => undelivered.take(&mut plain()),
+                Event::Paused => undelivered.paused(),
                 Event::Lost => undelivered.lost(),
             }
         }
@@ -314,7 +337,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_is_not_written_or_lost_right_after_comes_back_and_nothing_else_does() {
-        use Event::{Lost, Next, Passes, Written};
+        use Event::{Lost, Next, Passes, Paused, Written};
         check(&[], false).await;
         check(&[Lost], false).await;
         check(&[Next, Passes(DELIVERED_AFTER)], false).await;
@@ -322,7 +345,10 @@ mod tests {
         check(&[Written, Lost], false).await;
         check(&[Passes(DELIVERED_AFTER), Written, Lost], false).await;
         check(&[Written, Passes(DELIVERED_AFTER), Lost], true).await;
-        check(&[Written, Next, Lost], true).await;
+        check(&[Written, Paused, Next, Lost], true).await;
+        // What was asked before it was written does not tell that it was read.
+        check(&[Written, Next, Lost], false).await;
+        check(&[Paused, Written, Next, Lost], false).await;
         check(&[Lost, Written], false).await;
         check(&[Written, Lost, Written], false).await;
     }

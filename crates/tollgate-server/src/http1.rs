@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use bytes::Bytes;
-use http::{HeaderValue, Request, Response, StatusCode, Version, header};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Version, header};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Body, Incoming};
 use hyper::server::conn::http1;
@@ -18,7 +18,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::bounds::{ANSWER_MAX, BODIES_MAX, BODY_BYTES_MAX, BODY_MAX, HEAD_BYTES_MAX, HEAD_MAX};
 use crate::connection::Visitor;
-use crate::delivery::{Attended, Fate, Undelivered};
+use crate::delivery::{self, Attended, Fate, Undelivered};
 use crate::gate::Gate;
 use crate::impatient::Impatient;
 use crate::seldom::Seldom;
@@ -55,6 +55,7 @@ pub(crate) async fn serve<S, F, R>(
         let misdirected = misdirected(&request);
         let (gate, door) = (&visitor.gate, visitor.entrance.door);
         let span = gate.traces.begin(gate, door, visitor.peer.ip(), &request);
+        let is_body_sent = *request.method() != Method::HEAD;
         let answered = answer(request, Arc::clone(&visitor));
         let is_ready = gate.stages.is_ready();
         async move {
@@ -62,6 +63,9 @@ pub(crate) async fn serve<S, F, R>(
                 None => answered.await,
                 Some(why) => closing(problem(StatusCode::BAD_REQUEST, why)),
             };
+            if !is_body_sent {
+                delivery::withdraw(&mut answer);
+            }
             undelivered.take(&mut answer);
             gate.traces.end(gate, span, answer.status());
             // Whoever is told so before we close does not send into a closed connection.
@@ -257,6 +261,7 @@ mod tests {
     use tollgate::{Limiter, Listener};
 
     use super::*;
+    use crate::bounds::PLAIN_REST_MAX;
     use crate::door::{Door, Entrance};
 
     const MOMENT: Duration = Duration::from_millis(10);
@@ -276,7 +281,7 @@ mod tests {
     async fn check(said: &str, patience: Duration, expected: &str) {
         let (mut client, mut serving) = serving(1 << 16);
         client.write_all(said.as_bytes()).await.expect("room");
-        let early = timeout(patience - MOMENT, &mut serving).await;
+        let early = timeout(PLAIN_REST_MAX + patience - MOMENT, &mut serving).await;
         assert!(early.is_err(), "it has its time");
         timeout(2 * MOMENT, serving).await.expect("in time").expect("no panic");
         let mut answer = String::new();

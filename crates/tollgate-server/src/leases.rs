@@ -13,7 +13,14 @@ use crate::tickets::Tickets;
 
 /// Leases by name.
 #[derive(Debug)]
-pub(crate) struct Leases(Tickets<Lease>);
+pub(crate) struct Leases(Tickets<Kept>);
+
+#[derive(Debug)]
+struct Kept {
+    lease: Lease,
+    /// Whether a caller has said its name, which nobody knows who was not told.
+    is_known: bool,
+}
 
 impl Leases {
     pub(crate) fn new() -> Self {
@@ -23,7 +30,7 @@ impl Leases {
     /// Keeps a lease; gives the name that releases it.
     fn keep(&self, lease: Lease, limiter: &Limiter) -> String {
         let now = limiter.now();
-        self.0.keep(now, now.plus(lease.length()), |_| lease)
+        self.0.keep(now, now.plus(lease.length()), |_| Kept { lease, is_known: false })
     }
 
     /// How many are kept, those included that have ended and are not forgotten yet.
@@ -33,16 +40,26 @@ impl Leases {
 
     /// Gives the slots of a lease back; false if it is unknown or has ended, nothing if nobody can tell.
     pub(crate) fn release(&self, name: &str, limiter: &Limiter) -> Asked<Option<bool>> {
-        self.0.take(name).map_or(Asked::Ready(Some(false)), |lease| limiter.release(lease))
+        let kept = self.0.take(name);
+        kept.map_or(Asked::Ready(Some(false)), |kept| limiter.release(kept.lease))
+    }
+
+    /// Gives the slots of a lease back unless somebody knows of it.
+    fn withdraw(&self, name: &str, limiter: &Limiter) {
+        if self.0.with(name, |kept, _| kept.is_known) == Some(false) {
+            // It is on its way whether somebody waits for the answer or not.
+            drop(self.release(name, limiter));
+        }
     }
 
     /// Starts a lease anew; false if it is unknown or has ended, nothing if nobody can tell.
     pub(crate) fn renew(&self, name: &str, limiter: &Limiter) -> Asked<Option<bool>> {
         let now = limiter.now();
-        let renewed = self.0.with(name, |lease, ends_at| {
+        let renewed = self.0.with(name, |kept, ends_at| {
+            kept.is_known = true;
             // If one of several slots has ended the others go on, and can still be released.
-            *ends_at = now.plus(lease.length());
-            limiter.renew(lease)
+            *ends_at = now.plus(kept.lease.length());
+            limiter.renew(&kept.lease)
         });
         renewed.unwrap_or(Asked::Ready(Some(false)))
     }
@@ -76,8 +93,7 @@ impl Given {
 impl Drop for Given {
     fn drop(&mut self) {
         if !self.is_delivered {
-            // It is on its way whether somebody waits for the answer or not.
-            drop(self.gate.leases.release(&self.name, &self.gate.limiter));
+            self.gate.leases.withdraw(&self.name, &self.gate.limiter);
         }
     }
 }

@@ -129,11 +129,14 @@ impl Limiter {
         request: &Request<'_>,
         keys: Option<&mut Keys>,
     ) -> Asked<Verdict> {
-        let mut verdict = Verdict::begin(policy);
-        match self.decide(&mut verdict, request, keys) {
-            None => Asked::Ready(verdict),
-            Some(asked) => asked,
+        // Made where it is returned.
+        let mut asked = Asked::Ready(Verdict::begin(policy));
+        if let Asked::Ready(verdict) = &mut asked
+            && let Some(elsewhere) = self.decide(verdict, request, keys)
+        {
+            asked = elsewhere;
         }
+        asked
     }
 
     /// Decides a request under the policy that a verdict has begun with, and completes it; or gives

@@ -202,10 +202,10 @@ impl<'a> Check<'a> {
         let mut keys = Keys::default();
         let spread = gate.spread(&self.attributes.0);
         match self.ask(|request| gate.limiter.ask_showing(request, &mut keys)) {
-            Asked::Ready(verdict) => Asked::Ready(told(verdict, &keys, spread, gate)),
+            Asked::Ready(ref mut verdict) => Asked::Ready(told(verdict, &keys, spread, gate)),
             Asked::Waiting(waiting) => {
                 let gate = Arc::clone(gate);
-                Asked::later(async move { told(waiting.await, &keys, spread, &gate) })
+                Asked::later(async move { told(&mut waiting.await, &keys, spread, &gate) })
             }
         }
     }
@@ -219,11 +219,11 @@ impl<'a> Check<'a> {
 }
 
 /// The answer to one check.
-pub(super) fn told(mut verdict: Verdict, keys: &Keys, spread: u64, gate: &Arc<Gate>) -> Answer {
+pub(super) fn told(verdict: &mut Verdict, keys: &Keys, spread: u64, gate: &Arc<Gate>) -> Answer {
     let mut body = Vec::with_capacity(512);
-    let given = write(&mut body, &mut verdict, keys, gate);
-    let mut answer = http1::json(status(&verdict), body);
-    fields::insert(answer.headers_mut(), &verdict, gate.limiter.now(), spread);
+    let given = write(&mut body, verdict, keys, gate);
+    let mut answer = http1::json(status(verdict), body);
+    fields::insert(answer.headers_mut(), verdict, gate.limiter.now(), spread);
     giving(answer, Vec::from_iter(given))
 }
 

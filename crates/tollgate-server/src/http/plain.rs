@@ -1,9 +1,9 @@
 //! Checks as nearly everybody asks for them.
 //!
-//! Of what a check costs over HTTP, what HTTP can do beside is a good part. A request that uses none of it (see
-//! [`Plain`]) and has arrived as a whole is answered here, and those that came together with one write. The
-//! first that does not goes to `http1.rs`, and its connection with it, for good: whatever is unusual is
-//! judged in one place only. Until then a connection that waits holds no buffers.
+//! Much of what a check used to cost over HTTP was for what HTTP can do and a check does not need. A request that
+//! uses none of that (see [`Plain`]) is read and answered here, and those that came together with one write. The first
+//! request that is not plain, or does not arrive at once, goes to `http1.rs`, and its connection with it, for good:
+//! whatever is unusual is judged in one place only. A connection that waits holds no buffers.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -11,17 +11,20 @@ use std::io;
 use std::mem::{self, MaybeUninit};
 use std::pin::{Pin, pin};
 use std::task::Poll;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::{Buf, Bytes, BytesMut};
 use httparse::{Header, Request, Status};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::task::coop::consume_budget;
+use tokio::time::timeout;
+use tollgate::Asked;
 use tollgate::http::number_before;
-use tollgate::{Asked, Timestamp};
 
 use super::check;
-use crate::bounds::{ANSWERS_BYTES_MAX, PLAIN_FIELDS_MAX, PLAIN_READ};
+use crate::bounds::{
+    ANSWERS_BYTES_MAX, ANSWERS_ROOM_MAX, PLAIN_FIELDS_MAX, PLAIN_READ, PLAIN_REST_MAX,
+};
 use crate::connection::Visitor;
 use crate::delivery::Undelivered;
 use crate::http1::{self, Answer};
@@ -38,8 +41,8 @@ where
 {
     let mut line = Line { stream, input: BytesMut::new(), output: Vec::new() };
     match line.serve(visitor, undelivered).await {
-        Ok(Next::Else) => Some((line.input.freeze(), line.stream)),
-        Ok(Next::End) => {
+        Ok(Next::HandOver) => Some((line.input.freeze(), line.stream)),
+        Ok(Next::Close) => {
             // A client that cannot be told so is gone.
             let _ = line.stream.shutdown().await;
             None
@@ -51,10 +54,10 @@ where
     }
 }
 
-/// What comes after the last plain check.
+/// What is to be done with a connection after the last plain check.
 enum Next {
-    Else,
-    End,
+    HandOver,
+    Close,
 }
 
 /// A connection with what has arrived and what is to be written.
@@ -65,7 +68,7 @@ struct Line<S> {
 }
 
 thread_local! {
-    /// What whoever read or wrote last on this thread did it with, for whoever does next.
+    /// Empty buffers of a connection that went idle, for the next that does not.
     static SPARE: Cell<(BytesMut, Vec<u8>)> = Cell::default();
 }
 
@@ -78,21 +81,27 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Line<S> {
             let is_draining = loop {
                 match self.receive(disturbed.as_mut()).await? {
                     Received::Bytes => {}
-                    Received::End => return Ok(Next::End),
+                    Received::End => return Ok(Next::Close),
                     Received::Disturbed { is_draining } => break is_draining,
                 }
                 has_asked = true;
-                self.answer(visitor, undelivered).await?;
+                while !self.answer(visitor, undelivered).await? {
+                    let completed = timeout(PLAIN_REST_MAX, self.complete()).await;
+                    if !completed.unwrap_or(Ok(false))? {
+                        return Ok(Next::HandOver);
+                    }
+                }
                 if !self.input.is_empty() {
-                    return Ok(Next::Else);
+                    return Ok(Next::HandOver);
                 }
             };
             if is_draining || !has_asked {
-                return Ok(Next::End);
+                return Ok(Next::Close);
             }
         }
     }
 
+    /// Waits for the first bytes of a request.
     async fn receive(
         &mut self,
         mut disturbed: Pin<&mut impl Future<Output = bool>>,
@@ -109,7 +118,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Line<S> {
             }
             // Idle connections are many, and each may be idle for long.
             let (input, output) = (mem::take(input), mem::take(output));
-            if output.capacity() <= 2 * ANSWERS_BYTES_MAX {
+            debug_assert!(input.is_empty() && output.is_empty(), "the next to use them is another");
+            if output.capacity() <= ANSWERS_ROOM_MAX {
                 SPARE.set((input, output));
             }
             let is_disturbed = disturbed.as_mut().poll(context);
@@ -118,12 +128,31 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Line<S> {
         .await
     }
 
-    /// Answers the plain checks that have arrived, up to the first that is not.
-    async fn answer(&mut self, visitor: &Visitor, undelivered: &Undelivered) -> io::Result<()> {
+    /// Reads the rest of what has begun to arrive, which usually is right behind; false if there is none, or it is
+    /// too long for a plain check.
+    async fn complete(&mut self) -> io::Result<bool> {
+        while Seen::of(&self.input) == Seen::Begun {
+            self.input.reserve(PLAIN_READ);
+            if self.input.len() >= PLAIN_READ || self.stream.read_buf(&mut self.input).await? == 0 {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Answers the plain checks that have arrived, up to the first that is not; false if what is left may
+    /// become one.
+    async fn answer(&mut self, visitor: &Visitor, undelivered: &Undelivered) -> io::Result<bool> {
         let gate = &visitor.gate;
-        while is_plain_here(visitor)
-            && let Some(plain) = Plain::read(&self.input)
-        {
+        while is_plain_here(visitor) {
+            let plain = match Seen::of(&self.input) {
+                Seen::Whole(plain) => plain,
+                Seen::Begun if !self.input.is_empty() => {
+                    self.send().await?;
+                    return Ok(false);
+                }
+                Seen::Begun | Seen::Unusual => break,
+            };
             let asked = match plain.check {
                 Asks::Query(query) => check::by_query(query, gate),
                 Asks::Body(body) => check::by_body(body, gate),
@@ -131,17 +160,22 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Line<S> {
             self.input.advance(plain.length);
             let mut answer = match asked {
                 Asked::Ready(answer) => answer,
-                Asked::Waiting(answer) => answer.await,
+                Asked::Waiting(answer) => {
+                    // Those before do not wait for it.
+                    self.send().await?;
+                    answer.await
+                }
             };
             // Whoever asks for very much at once does not keep others waiting.
             consume_budget().await;
             undelivered.take(&mut answer);
-            write(&mut self.output, &answer, gate.limiter.now());
+            DATE.with_borrow_mut(|date| write(&mut self.output, &answer, date.now()));
             if self.output.len() > ANSWERS_BYTES_MAX {
                 self.send().await?;
             }
         }
-        self.send().await
+        self.send().await?;
+        Ok(true)
     }
 
     async fn send(&mut self) -> io::Result<()> {
@@ -172,6 +206,15 @@ fn is_plain_here(visitor: &Visitor) -> bool {
     visitor.entrance.token().is_none() && !gate.traces.are_collected() && gate.stages.is_ready()
 }
 
+/// What bytes begin with.
+#[derive(Debug, PartialEq, Eq)]
+enum Seen<'i> {
+    Whole(Plain<'i>),
+    /// Something that may be plain when more of it is here.
+    Begun,
+    Unusual,
+}
+
 /// A check by `GET /v1/check?…` or `POST /v1/check` in HTTP/1.1 that has arrived whole, body included, in which no
 /// field changes what its bytes mean or what is to be done with its connection.
 #[derive(Debug, PartialEq, Eq)]
@@ -187,35 +230,48 @@ enum Asks<'i> {
     Body(&'i [u8]),
 }
 
-impl<'i> Plain<'i> {
-    fn read(bytes: &'i [u8]) -> Option<Self> {
+impl<'i> Seen<'i> {
+    fn of(bytes: &'i [u8]) -> Self {
         let mut fields = [const { MaybeUninit::uninit() }; PLAIN_FIELDS_MAX];
         let mut request = Request::new(&mut []);
-        let parsed = request.parse_with_uninit_headers(bytes, &mut fields);
-        let Ok(Status::Complete(head)) = parsed else { return None };
+        match request.parse_with_uninit_headers(bytes, &mut fields) {
+            Ok(Status::Complete(head)) => {
+                Self::after_head(&request, bytes, head).unwrap_or(Self::Unusual)
+            }
+            Ok(Status::Partial) => Self::Begun,
+            Err(_) => Self::Unusual,
+        }
+    }
+
+    /// What is seen in a request whose head has so many bytes; nothing if it is unusual.
+    fn after_head(request: &Request<'_, 'i>, bytes: &'i [u8], head: usize) -> Option<Self> {
         let target = request.path?.strip_prefix("/v1/check")?;
-        let content_length = content_length(request.headers)?;
+        let body_length = plain_body_length(request.headers)?;
         let (check, length) = match (request.method?, request.version?) {
-            ("GET", 1) if content_length == 0 => {
+            ("GET", 1) if body_length == 0 => {
                 let query = if target.is_empty() { target } else { target.strip_prefix('?')? };
                 (Asks::Query(is_common(query).then_some(query)?), head)
             }
             ("POST", 1) if target.is_empty() => {
-                let length = head.checked_add(content_length)?;
-                (Asks::Body(bytes.get(head..length)?), length)
+                let length = head.checked_add(body_length)?;
+                match bytes.get(head..length) {
+                    Some(body) => (Asks::Body(body), length),
+                    None if length <= PLAIN_READ => return Some(Self::Begun),
+                    None => return None,
+                }
             }
             _ => return None,
         };
-        Some(Self { check, length })
+        Some(Self::Whole(Plain { check, length }))
     }
 }
 
 /// Fields that say how to read what follows, or what else to do.
 const UNUSUAL: [&str; 5] = ["te", "expect", "upgrade", "trailer", "transfer-encoding"];
 
-/// The length of the body that these fields tell of; none unless they say one thing at most, one host and
-/// nothing else that matters.
-fn content_length(fields: &[Header<'_>]) -> Option<usize> {
+/// The length of the body under these fields; none unless they are plain: they say it once at most, name one host
+/// and ask for nothing.
+fn plain_body_length(fields: &[Header<'_>]) -> Option<usize> {
     let (mut length, mut hosts) = (None, 0);
     for field in fields {
         let is = |name: &str| field.name.eq_ignore_ascii_case(name);
@@ -247,7 +303,7 @@ fn is_common(query: &str) -> bool {
 }
 
 /// Writes an answer as HTTP/1.1 has it.
-fn write(out: &mut Vec<u8>, answer: &Answer, now: Timestamp) {
+fn write(out: &mut Vec<u8>, answer: &Answer, date: &str) {
     let status = answer.status();
     out.extend_from_slice(b"HTTP/1.1 ");
     out.extend_from_slice(status.as_str().as_bytes());
@@ -261,7 +317,7 @@ fn write(out: &mut Vec<u8>, answer: &Answer, now: Timestamp) {
     let mut digits = [0; 20];
     let start = number_before(&mut digits, body.len() as u64);
     write_field(out, "content-length", &digits[start..]);
-    DATE.with_borrow_mut(|date| write_field(out, "date", date.at(now).as_bytes()));
+    write_field(out, "date", date.as_bytes());
     out.extend_from_slice(b"\r\n");
     out.extend_from_slice(body);
 }
@@ -284,11 +340,12 @@ struct Date {
 }
 
 impl Date {
-    fn at(&mut self, now: Timestamp) -> &str {
-        let second = now.as_micros() / 1_000_000;
+    #[expect(clippy::disallowed_methods, reason = "nothing is decided by it")]
+    fn now(&mut self) -> &str {
+        let now = SystemTime::now();
+        let second = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         if self.second != second || self.text.is_empty() {
-            let date = UNIX_EPOCH + Duration::from_secs(second);
-            *self = Self { second, text: httpdate::fmt_http_date(date) };
+            *self = Self { second, text: httpdate::fmt_http_date(now) };
         }
         &self.text
     }
@@ -302,6 +359,7 @@ mod tests {
 
     use tokio::io::{DuplexStream, duplex};
     use tokio::task::JoinHandle;
+    use tokio::time::sleep;
     use tollgate::{Limiter, Listener};
 
     use super::*;
@@ -345,12 +403,12 @@ mod tests {
 
     fn check_plain(line: &str, fields: &str, body: &str, expected: Asks<'_>) {
         let bytes = request(line, fields, body);
-        let expected = Some(Plain { check: expected, length: bytes.len() });
-        assert_eq!(Plain::read(bytes.as_bytes()), expected, "{bytes}");
+        let expected = Seen::Whole(Plain { check: expected, length: bytes.len() });
+        assert_eq!(Seen::of(bytes.as_bytes()), expected, "{bytes}");
         let more = bytes.clone() + "GET";
-        assert_eq!(Plain::read(more.as_bytes()), expected, "{more}");
+        assert_eq!(Seen::of(more.as_bytes()), expected, "{more}");
         for end in 0..bytes.len() {
-            assert_eq!(Plain::read(&bytes.as_bytes()[..end]), None, "{end} bytes of {bytes}");
+            assert_eq!(Seen::of(&bytes.as_bytes()[..end]), Seen::Begun, "{end} bytes of {bytes}");
         }
     }
 
@@ -369,7 +427,7 @@ mod tests {
     fn whatever_is_unusual_is_left_to_others() {
         let check = |line: &str, fields: &str, body: &str| {
             let bytes = request(line, fields, body);
-            assert_eq!(Plain::read(bytes.as_bytes()), None, "{bytes}");
+            assert_eq!(Seen::of(bytes.as_bytes()), Seen::Unusual, "{bytes}");
         };
         for line in [
             "HEAD /v1/check",
@@ -408,10 +466,11 @@ mod tests {
             check("POST /v1/check", fields, "{}");
         }
         check("GET /v1/check", "content-length: 2\r\n", "{}");
+        check("POST /v1/check", "content-length: 5000\r\n", "{}");
         check("GET /v1/check", &"a: b\r\n".repeat(PLAIN_FIELDS_MAX), "");
         for head in ["GET /v1/check HTTP/1.1\r\n\r\n", "GET /v1/check HTTP/1.0\r\nhost: a\r\n\r\n"]
         {
-            assert_eq!(Plain::read(head.as_bytes()), None, "{head}");
+            assert_eq!(Seen::of(head.as_bytes()), Seen::Unusual, "{head}");
         }
     }
 
@@ -447,14 +506,19 @@ mod tests {
         assert_eq!(plain, answered("te: trailers\r\n").await);
     }
 
-    /// What the door says in a whole conversation, without dates. Where traces are collected nothing is plain.
-    async fn conversation(said: &[u8], is_traced: bool) -> String {
+    /// What the door says in a whole conversation whose bytes come in pieces, without dates. Where traces are
+    /// collected nothing is plain.
+    async fn conversation(pieces: &[&[u8]], is_traced: bool) -> String {
         let gate = Arc::new(Gate::new(Limiter::from_yaml("limits: []").expect("a policy")).0);
         gate.traces.set_share(u32::from(is_traced));
         let (mut client, ours) = duplex(1 << 16);
         let serving = tokio::spawn(crate::http::serve(ours, visitor(gate)));
-        client.write_all(said).await.expect("room");
-        client.shutdown().await.expect("open");
+        for piece in pieces {
+            // Who was answered that it makes no sense is not heard any more.
+            let _ = client.write_all(piece).await;
+            tokio::task::yield_now().await;
+        }
+        let _ = client.shutdown().await;
         let mut answers = String::new();
         client.read_to_string(&mut answers).await.expect("text");
         serving.await.expect("no panic");
@@ -517,11 +581,21 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn nothing_is_taken_for_plain_that_is_not() {
         let mut random = Random(0x9E37_79B9_7F4A_7C15);
+        let mut are_plain = 0;
         for _ in 0..500 {
             let said = random.conversation();
-            let (plain, full) = (conversation(&said, false).await, conversation(&said, true).await);
-            assert_eq!(plain, full, "{}", said.escape_ascii());
+            let (one, two) = said.split_at(random.below(said.len()));
+            let (whole, pieces): (&[&[u8]], &[&[u8]]) = (&[&said], &[one, two]);
+            let full = [conversation(whole, true).await, conversation(pieces, true).await];
+            let said_so = pieces.iter().map(|piece| piece.escape_ascii().to_string());
+            let said_so: Vec<String> = said_so.collect();
+            assert_eq!(conversation(whole, false).await, full[0], "{said_so:?}");
+            // Whether nonsense is answered depends on how it is cut.
+            let plain = conversation(pieces, false).await;
+            assert!(full.contains(&plain), "{said_so:?}: {plain}; not {full:?}");
+            are_plain += u32::from(matches!(Seen::of(&said), Seen::Whole(_)));
         }
+        assert!(are_plain > 100, "{are_plain} began with a plain one");
     }
 
     #[tokio::test]
@@ -540,22 +614,62 @@ mod tests {
         assert_eq!(remaining, ["4", "3", "4"].map(|left| format!("x-ratelimit-remaining: {left}")));
     }
 
-    #[tokio::test]
-    async fn half_a_request_is_left_to_others() {
+    #[tokio::test(start_paused = true)]
+    async fn half_a_request_is_waited_for_a_little_and_then_left_to_others() {
         let (mut client, serving) = serving(&gate());
-        client.write_all(b"GET /v1/check HTTP/1.1\r\nho").await.expect("room");
+        let ask = request("POST /v1/check", "content-length: 2\r\n", "{}");
+        let (head, body) = ask.split_at(ask.len() - 2);
+        client.write_all(head.as_bytes()).await.expect("room");
+        sleep(PLAIN_REST_MAX / 2).await;
+        client.write_all(format!("{body}{head}").as_bytes()).await.expect("room");
+        sleep(PLAIN_REST_MAX / 2).await;
+        assert!(!serving.is_finished(), "the second has half its time left");
+        sleep(PLAIN_REST_MAX).await;
         let unread = serving.await.expect("no panic").expect("the connection goes on");
-        assert_eq!(unread, b"GET /v1/check HTTP/1.1\r\nho"[..]);
+        assert_eq!(unread, head.as_bytes());
+        let mut answers = String::new();
+        client.read_to_string(&mut answers).await.expect("the end");
+        assert_eq!(answers.matches("HTTP/1.1 200 OK").count(), 1, "{answers}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_sends_byte_by_byte_is_not_plain() {
+        let (mut client, serving) = serving(&gate());
+        let ask = request("GET /v1/check", "", "");
+        let mut said = 0;
+        for byte in ask.as_bytes() {
+            if serving.is_finished() {
+                break;
+            }
+            client.write_all(&[*byte]).await.expect("room");
+            sleep(PLAIN_REST_MAX / 4).await;
+            said += 1;
+        }
+        assert!(said < 8, "{said} bytes were waited for");
+        assert!(serving.await.expect("no panic").is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_long_pipeline_is_plain_to_its_end() {
+        let (mut client, serving) = serving(&gate());
+        let asks = request("GET /v1/check?user=42", "", "").repeat(200);
+        assert!(asks.len() > 2 * PLAIN_READ);
+        client.write_all(asks.as_bytes()).await.expect("room");
+        let mut answers = Vec::new();
+        while answers.windows(8).filter(|bytes| *bytes == b"HTTP/1.1").count() < 200 {
+            assert_ne!(client.read_buf(&mut answers).await.expect("bytes"), 0);
+        }
+        assert!(!serving.is_finished());
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_connection_on_which_nobody_asks_is_closed() {
         let (mut client, serving) = serving(&gate());
-        tokio::time::sleep(HEAD_MAX / 2).await;
+        sleep(HEAD_MAX / 2).await;
         client.write_all(request("GET /v1/check", "", "").as_bytes()).await.expect("room");
-        tokio::time::sleep(HEAD_MAX).await;
+        sleep(HEAD_MAX).await;
         assert!(!serving.is_finished(), "somebody asked in that time");
-        tokio::time::sleep(HEAD_MAX).await;
+        sleep(HEAD_MAX).await;
         assert!(serving.is_finished(), "nobody did in this");
         assert_eq!(serving.await.expect("no panic"), None);
         let mut answer = String::new();

@@ -88,7 +88,7 @@ fn reserved(
     gate: &Arc<Gate>,
 ) -> Answer {
     if !verdict.is_allowed() {
-        return check::told(verdict, &keys, spread, gate);
+        return check::told(&mut verdict, &keys, spread, gate);
     }
     let Some(room) = gate.reservations.room(&verdict, &keys, &gate.limiter) else {
         gate.limiter.refund(verdict);

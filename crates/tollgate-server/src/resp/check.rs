@@ -28,7 +28,7 @@ pub(super) fn check(
     let (attributes, cost) = read(words)?;
     let request = Request { cost, end: End::Unknown, ..Request::new(&attributes) };
     replies.write_when(limiter.ask(&request), |verdict, replies| {
-        if let Err(complaint) = tell(&verdict, replies) {
+        if let Err(complaint) = tell(verdict, replies) {
             replies.error(&complaint);
         }
     });

@@ -99,21 +99,22 @@ impl<'o> Replies<'o> {
         Self { output, protocol }
     }
 
-    /// Has `write` write the reply when the answer is there; what follows is written behind it.
+    /// Has `write` write the reply when the answer is there; what follows is written behind it. It is shown the
+    /// answer where that is, since some are large.
     #[inline]
     pub(super) fn write_when<T: 'static>(
         &mut self,
         asked: Asked<T>,
-        write: impl FnOnce(T, &mut Replies<'_>) + Send + 'static,
+        write: impl FnOnce(&T, &mut Replies<'_>) + Send + 'static,
     ) {
         match asked {
-            Asked::Ready(answer) => write(answer, self),
+            Asked::Ready(ref answer) => write(answer, self),
             Asked::Waiting(waiting) => {
                 let protocol = self.protocol;
                 let reply = Waiting::new(async move {
                     let answer = waiting.await;
                     let mut output = Output::default();
-                    write(answer, &mut Replies::new(&mut output, protocol));
+                    write(&answer, &mut Replies::new(&mut output, protocol));
                     output.bytes
                 });
                 self.output.gaps.push(Gap { at: self.output.bytes.len(), reply });
@@ -165,9 +166,11 @@ impl<'o> Replies<'o> {
 
     #[inline]
     fn number(&mut self, kind: u8, number: i64) {
-        // One piece, since handing over pieces costs more than the digits do.
-        let mut line = [0; 24];
-        let (room, end) = line.split_at_mut(22);
+        // The longest line. Of any other as much is copied and the rest forgotten: copies of a length that is
+        // known beforehand cost next to nothing, all others a call.
+        const LINE: usize = 24;
+        let mut lines = [0; 2 * LINE];
+        let (room, end) = lines[..LINE].split_at_mut(LINE - 2);
         end.copy_from_slice(b"\r\n");
         let mut start = number_before(room, number.unsigned_abs());
         if number < 0 {
@@ -176,7 +179,11 @@ impl<'o> Replies<'o> {
         }
         start -= 1;
         room[start] = kind;
-        self.output.bytes.extend_from_slice(&line[start..]);
+        let bytes = &mut self.output.bytes;
+        let length = bytes.len() + LINE - start;
+        let line: &[u8; LINE] = lines[start..].first_chunk().expect("there is room behind");
+        bytes.extend_from_slice(line);
+        bytes.truncate(length);
     }
 
     #[inline]

@@ -75,6 +75,55 @@ fn a_caller_that_goes_without_reading_keeps_no_slot() {
 }
 
 #[test]
+fn a_caller_that_asks_for_many_slots_in_one_breath_and_goes_keeps_none() {
+    let limits = "limits: [{ name: jobs, per: [worker], concurrency: 100, lease: 1h }]";
+    let running = Running::start(&["http"], limits);
+    let [(path, body), ..] = BODIES;
+    // Plain checks, whose answers take more than one write, and those that are not.
+    for fields in ["", "te: trailers\r\n"] {
+        let ask = request(path, "keep-alive", body)
+            .replace("connection:", &format!("{fields}connection:"));
+        let mut stream = running.connect(Door::Http);
+        stream.write_all(ask.repeat(90).as_bytes()).expect("it reads");
+        eventually("all are answered", || remaining(&running) <= 100 - 90);
+        drop(stream);
+        eventually("all slots are free", || remaining(&running) == 100);
+    }
+}
+
+/// Slots that are free.
+fn remaining(running: &Running) -> u64 {
+    let answer = running.ask(Door::Http, "GET /v1/check?worker=7&cost=0", "").json();
+    answer["limits"][0]["remaining"].as_u64().expect("a number")
+}
+
+#[test]
+fn a_lease_that_was_renewed_is_not_taken_back() {
+    let running = Running::start(&["http"], LIMITS);
+    let [(path, body), ..] = BODIES;
+    let mut stream = asking(&running, path, "keep-alive", body);
+    let lease = read(&mut stream)["lease"].clone();
+    let renew = json!({ "lease": lease }).to_string();
+    assert_eq!(running.ask(Door::Http, "POST /v1/renew", &renew).status, 200);
+    // Closed with bytes unread, so that it is reset.
+    stream.write_all(request(path, "keep-alive", body).as_bytes()).expect("it reads");
+    eventually("the next is answered", || stream.peek(&mut [0; 1]).is_ok_and(|bytes| bytes == 1));
+    drop(stream);
+    for _ in 0..20 {
+        assert_eq!(check(&running, "7").json()["allowed"], false);
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    assert_eq!(release(&running, &lease), 200);
+}
+
+#[test]
+fn a_check_without_a_body_in_its_answer_gives_no_lease() {
+    let running = Running::start(&["http"], LIMITS);
+    assert_eq!(running.ask(Door::Http, "HEAD /v1/check?worker=7", "").status, 200);
+    are_free(&running);
+}
+
+#[test]
 fn a_caller_that_goes_while_redis_is_asked_keeps_no_slot() {
     let redis = Server::start(Flavour::Redis);
     let proxy = Proxy::start(redis.address());

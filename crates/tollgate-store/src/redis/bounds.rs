@@ -88,9 +88,9 @@ pub(super) const ERROR_BYTES_MAX: usize = 512;
 /// How long the same trouble with the same server is not told again.
 pub(super) const TROUBLE_PAUSE: Duration = Duration::from_secs(60);
 
-/// Troubles that are told within that time. Of one server there are a dozen kinds; whoever has read so
-/// many lines knows.
-pub(super) const TROUBLES_MAX: usize = 64;
+/// Troubles that are told of one server within that time. There are a dozen kinds; whoever has read so many
+/// lines knows.
+pub(super) const TROUBLES_MAX: usize = 32;
 
 /// How often Redis must tell of fewer nodes than before until it is believed: for twice as long as a
 /// node takes to tell that it is there, or to be gone.

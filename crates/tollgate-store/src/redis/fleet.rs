@@ -159,7 +159,7 @@ impl Fleet {
     }
 
     /// Tells that the server of a slot failed a call and what is done about it, once a minute for each kind
-    /// of failure.
+    /// of failure and each thing that is done.
     pub(crate) fn tell(&self, slot: u16, failure: &Failure, done: &str) {
         let map = self.shared.map.load();
         let Some(node) = map.route(slot) else { return };
@@ -168,7 +168,7 @@ impl Fleet {
             return;
         }
         let server = node.status().address();
-        if !self.shared.troubles.is_news(&server, failure.kind(), clock::moment()) {
+        if !self.shared.troubles.is_news(&server, failure.kind(), done, clock::moment()) {
             return;
         }
         match failure {
@@ -269,7 +269,7 @@ impl Shared {
 
     /// Whether it is to be told that a server is unwell, and has been for a minute or more.
     pub(super) fn is_news(&self, status: &Status) -> bool {
-        self.troubles.is_news(&status.address(), "unwell", clock::moment())
+        self.troubles.is_news(&status.address(), "unwell", "", clock::moment())
     }
 
     /// A server became unwell: its slots may have gone elsewhere.

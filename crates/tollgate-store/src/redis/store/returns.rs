@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 use tokio::sync::{oneshot, watch};
-use tokio::time::{interval, timeout};
+use tokio::time::{MissedTickBehavior, interval, timeout};
 use tollgate_core::{ChargeId, Cost, Limit, Logged, Micros, lua};
 
 use super::request::{Item, Items, Places, read};
@@ -237,6 +237,8 @@ async fn release(store: Weak<Inner>, change: Change, pause: Duration) {
 /// than all of them.
 async fn try_to_release(store: &Weak<Inner>, change: &Change, pause: Duration) {
     let mut pauses = interval(pause);
+    // Tries that took long are not made up for by others that follow each other at once.
+    pauses.set_missed_tick_behavior(MissedTickBehavior::Delay);
     // The first of them is over at once.
     pauses.tick().await;
     let mut tries = 0;
