@@ -10,6 +10,7 @@
 mod arriving;
 mod body;
 mod bounds;
+mod calls;
 mod failure;
 mod health;
 mod preface;
@@ -33,7 +34,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{sleep, timeout};
 
 use crate::connection::Visitor;
-use crate::door::{Door, Entrance, Starter};
+use crate::door::Entrance;
 use crate::gate::Gate;
 use crate::otlp::Span;
 use crate::seldom::Seldom;
@@ -44,6 +45,7 @@ use bounds::{
     PING_EVERY, PONG_WAIT_MAX, PREFACE_WAIT_MAX, RESETS_MAX, SEND_BYTES_MAX, STREAM_WINDOW,
     STREAMS_MAX,
 };
+use calls::{Arrivals, begun_by};
 use failure::{Code, Failure};
 
 #[cfg(test)]
@@ -76,10 +78,10 @@ where
     let mut connection = pin!(http2_server().serve_connection(TokioIo::new(stream), service));
     let ended = tokio::select! {
         biased;
-        ended = connection.as_mut() => ended,
+        ended = begun_by(connection.as_mut()) => ended,
         () = Seldom::new(drain.started()) => {
             connection.as_mut().graceful_shutdown();
-            connection.await
+            begun_by(connection).await
         }
     };
     if let Err(error) = ended {
@@ -87,8 +89,8 @@ where
     }
 }
 
-fn http2_server() -> http2::Builder<Starter> {
-    let mut server = http2::Builder::new(Starter(Door::Grpc));
+fn http2_server() -> http2::Builder<Arrivals> {
+    let mut server = http2::Builder::new(Arrivals);
     server
         .timer(TokioTimer::new())
         .auto_date_header(false)
@@ -280,6 +282,7 @@ mod tests {
     use tonic::codegen::tokio_stream;
 
     use super::*;
+    use crate::door::Door;
     use crate::stage::Stage;
 
     /// The least time that is told apart here.
@@ -377,6 +380,6 @@ mod tests {
         let gate = Arc::new(Gate::new(Limiter::from_yaml("limits: []").expect("a policy")).0);
         let asking = Asking::Other(Box::pin(ready(not_grpc())));
         let size = size_of_val(&answer(asking, gate, None));
-        assert!(size <= 512, "it is copied a few times before it begins, and takes {size} bytes");
+        assert!(size <= 384, "it is copied a few times before it begins, and takes {size} bytes");
     }
 }
