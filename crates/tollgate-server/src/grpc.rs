@@ -13,6 +13,7 @@ mod bounds;
 mod calls;
 mod failure;
 mod health;
+mod pings;
 mod preface;
 mod reflection;
 mod wire;
@@ -29,7 +30,7 @@ use http_body_util::BodyExt;
 use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{sleep, timeout};
 
@@ -47,6 +48,7 @@ use bounds::{
 };
 use calls::{Arrivals, begun_by};
 use failure::{Code, Failure};
+use pings::PollTimer;
 
 #[cfg(test)]
 pub(crate) use wire::tests::{full_response, json_of};
@@ -92,7 +94,7 @@ where
 fn http2_server() -> http2::Builder<Arrivals> {
     let mut server = http2::Builder::new(Arrivals);
     server
-        .timer(TokioTimer::new())
+        .timer(PollTimer)
         .auto_date_header(false)
         .max_concurrent_streams(STREAMS_MAX)
         .max_header_list_size(HEADER_BYTES_MAX)
@@ -312,6 +314,17 @@ mod tests {
             timeout(2 * MOMENT, serving).await.expect("in time").expect("no panic");
             assert_eq!(client.read(&mut [0; 1]).await.expect("the end"), 0);
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_is_silent_when_asked_whether_it_is_there_is_cut_off() {
+        let (mut client, _gate, mut serving) = serving();
+        let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+        client.write_all(preface::PREFACE).await.expect("room");
+        client.write_all(&settings).await.expect("room");
+        let early = timeout(PING_EVERY + PONG_WAIT_MAX - MOMENT, &mut serving).await;
+        assert!(early.is_err(), "it has its time");
+        timeout(2 * MOMENT, serving).await.expect("in time").expect("no panic");
     }
 
     /// A call that has begun, and the messages of which never come.

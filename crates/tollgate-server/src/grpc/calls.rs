@@ -12,6 +12,7 @@ use std::task::{Context, Waker};
 
 use hyper::rt::Executor;
 
+use super::pings::note_poll;
 use crate::door::{Door, Starter};
 
 type Call = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -38,6 +39,7 @@ where
 /// The connection, with the calls that it brings begun. A connection that ends has brought some, too.
 pub(super) fn begun_by<C: Future>(mut connection: Pin<&mut C>) -> impl Future<Output = C::Output> {
     poll_fn(move |context| {
+        note_poll();
         let ended = connection.as_mut().poll(context);
         begin(ARRIVED.take());
         ended
