@@ -10,8 +10,10 @@
 mod arriving;
 mod body;
 mod bounds;
+mod calls;
 mod failure;
 mod health;
+mod pings;
 mod preface;
 mod reflection;
 mod wire;
@@ -28,12 +30,12 @@ use http_body_util::BodyExt;
 use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{sleep, timeout};
 
 use crate::connection::Visitor;
-use crate::door::{Door, Entrance, Starter};
+use crate::door::Entrance;
 use crate::gate::Gate;
 use crate::otlp::Span;
 use crate::seldom::Seldom;
@@ -44,7 +46,9 @@ use bounds::{
     PING_EVERY, PONG_WAIT_MAX, PREFACE_WAIT_MAX, RESETS_MAX, SEND_BYTES_MAX, STREAM_WINDOW,
     STREAMS_MAX,
 };
+use calls::{Arrivals, begun_by};
 use failure::{Code, Failure};
+use pings::PollTimer;
 
 #[cfg(test)]
 pub(crate) use wire::tests::{full_response, json_of};
@@ -76,10 +80,10 @@ where
     let mut connection = pin!(http2_server().serve_connection(TokioIo::new(stream), service));
     let ended = tokio::select! {
         biased;
-        ended = connection.as_mut() => ended,
+        ended = begun_by(connection.as_mut()) => ended,
         () = Seldom::new(drain.started()) => {
             connection.as_mut().graceful_shutdown();
-            connection.await
+            begun_by(connection).await
         }
     };
     if let Err(error) = ended {
@@ -87,10 +91,10 @@ where
     }
 }
 
-fn http2_server() -> http2::Builder<Starter> {
-    let mut server = http2::Builder::new(Starter(Door::Grpc));
+fn http2_server() -> http2::Builder<Arrivals> {
+    let mut server = http2::Builder::new(Arrivals);
     server
-        .timer(TokioTimer::new())
+        .timer(PollTimer)
         .auto_date_header(false)
         .max_concurrent_streams(STREAMS_MAX)
         .max_header_list_size(HEADER_BYTES_MAX)
@@ -280,6 +284,7 @@ mod tests {
     use tonic::codegen::tokio_stream;
 
     use super::*;
+    use crate::door::Door;
     use crate::stage::Stage;
 
     /// The least time that is told apart here.
@@ -309,6 +314,17 @@ mod tests {
             timeout(2 * MOMENT, serving).await.expect("in time").expect("no panic");
             assert_eq!(client.read(&mut [0; 1]).await.expect("the end"), 0);
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_is_silent_when_asked_whether_it_is_there_is_cut_off() {
+        let (mut client, _gate, mut serving) = serving();
+        let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+        client.write_all(preface::PREFACE).await.expect("room");
+        client.write_all(&settings).await.expect("room");
+        let early = timeout(PING_EVERY + PONG_WAIT_MAX - MOMENT, &mut serving).await;
+        assert!(early.is_err(), "it has its time");
+        timeout(2 * MOMENT, serving).await.expect("in time").expect("no panic");
     }
 
     /// A call that has begun, and the messages of which never come.
@@ -377,6 +393,6 @@ mod tests {
         let gate = Arc::new(Gate::new(Limiter::from_yaml("limits: []").expect("a policy")).0);
         let asking = Asking::Other(Box::pin(ready(not_grpc())));
         let size = size_of_val(&answer(asking, gate, None));
-        assert!(size <= 512, "it is copied a few times before it begins, and takes {size} bytes");
+        assert!(size <= 384, "it is copied a few times before it begins, and takes {size} bytes");
     }
 }

@@ -34,13 +34,18 @@ impl Writer<'_> {
 
     pub(crate) fn message(&mut self, number: u8, write: impl FnOnce(&mut Writer<'_>)) {
         self.number(u64::from(number) << 3 | 2);
+        // The length stands before the message and is known after it. Most are one byte long.
+        self.0.push(0);
         let start = self.0.len();
         write(&mut Writer(self.0));
-        // The length stands before the message and is known after it. Most are one byte long.
-        let end = self.0.len();
-        self.number((end - start) as u64);
-        let length_bytes = self.0.len() - end;
-        self.0[start..].rotate_right(length_bytes);
+        let length = self.0.len() - start;
+        if length < 0x80 {
+            self.0[start - 1] = length as u8;
+        } else {
+            let mut longer = Vec::new();
+            Writer(&mut longer).number(length as u64);
+            self.0.splice(start - 1..start, longer);
+        }
     }
 
     fn number(&mut self, mut value: u64) {

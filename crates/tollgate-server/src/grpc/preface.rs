@@ -9,7 +9,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 
 use crate::prefixed::Prefixed;
 
-const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+pub(super) const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// The stream once its preface was seen, which whoever is next reads once more.
 pub(super) async fn read<S: AsyncRead + Unpin>(mut stream: S) -> io::Result<Prefixed<S>> {
