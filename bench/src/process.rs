@@ -136,9 +136,9 @@ pub fn keep_to_core(process: Option<u32>, core: usize) -> Result<(), String> {
     sched_setaffinity(process, &set).map_err(|error| format!("keeping to core {core}: {error}"))
 }
 
-/// How much of its time on a core this process spent waiting for one.
+/// How much of its time on a core this thread spent waiting for one.
 pub fn waited_for_a_core() -> f64 {
-    let text = fs::read_to_string("/proc/self/schedstat").unwrap_or_default();
+    let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let numbers: Vec<f64> = text.split_whitespace().flat_map(str::parse).collect();
     match numbers[..] {
         [running, waiting, _] => waiting / running,

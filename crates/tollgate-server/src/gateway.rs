@@ -13,6 +13,7 @@ mod doubt;
 pub(crate) mod echo;
 mod exchange;
 mod fields;
+mod gathering;
 mod outgoing;
 mod pool;
 mod proxy;
@@ -53,6 +54,7 @@ use crate::prefixed::Prefixed;
 use crate::seldom::Seldom;
 use activity::{Activity, Cut, UnderWay, Watch, Watched, duration};
 use bounds::{CONNECTION_WINDOW, SEND_BUFFER_MAX, STREAM_WINDOW, STREAMS_MAX};
+use gathering::Gathering;
 use outgoing::Outgoing;
 use proxy::{Deadline, Link, Proxy, late, refusal};
 
@@ -79,7 +81,7 @@ where
         return;
     };
     let activity = Arc::<Activity>::default();
-    let stream = TokioIo::new(Watched::new(stream, &activity, is_http2));
+    let stream = TokioIo::new(Watched::new(Gathering(stream), &activity, is_http2));
     let watch = visitor.with_settings(|settings| Watch::new(&activity, settings, !is_http2));
     let link = Arc::new(Link::new(visitor, &activity));
     let layer = link.visitor.gate.layer.clone().peer(move |_| Some(peer));

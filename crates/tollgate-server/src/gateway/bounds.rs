@@ -18,6 +18,10 @@ pub(super) const CONNECTION_WINDOW: u32 = 1024 * 1024;
 /// How much of a response waits for an HTTP/2 client that reads slowly.
 pub(super) const SEND_BUFFER_MAX: usize = 64 * 1024;
 
+/// Bytes that are copied together to be one plain write. Most heads are smaller, with their body if that
+/// is small.
+pub(super) const GATHERED_BYTES_MAX: usize = 1_024;
+
 /// Connections to one server that a thread keeps for later.
 pub(super) const IDLE_MAX: usize = 1_024;
 

@@ -16,6 +16,7 @@ use tollgate::{Scheme, Target};
 
 use super::body::Sending;
 use super::bounds::{SEND_BUFFER_MAX, SERVER_WINDOW, STREAM_WINDOW};
+use super::gathering::Gathering;
 use crate::bounds::HEAD_BYTES_MAX;
 
 /// Where requests of a connection go in.
@@ -56,6 +57,7 @@ async fn connect(
     let stream = TcpStream::connect((target.host(), target.port())).await?;
     // A request is one write; waiting for more of it would only delay it.
     let _ = stream.set_nodelay(true);
+    let stream = Gathering(stream);
     match target.scheme() {
         Scheme::Http => one(stream, purpose).await,
         Scheme::H2c if purpose == Purpose::Upgrade => one(stream, purpose).await,
