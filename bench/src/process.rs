@@ -128,7 +128,7 @@ pub fn raise_limits() -> Result<(), String> {
         .map_err(|error| format!("raising the number of open files: {error}"))
 }
 
-/// Keeps a process to one core, or, without one, this thread and those that it will start.
+/// Keeps the main thread of a process to one core, or, without a process, this thread and those that it will start.
 pub fn keep_to_core(process: Option<u32>, core: usize) -> Result<(), String> {
     let mut set = CpuSet::new();
     set.set(core);
