@@ -16,7 +16,7 @@ const CLOCKS: &[Allowed] = &[
     },
     Allowed {
         place: "crates/tollgate-server/src/moment.rs",
-        why: "it is what timers of connections go by, and nothing else",
+        why: "timers of connections and dates of answers go by it, and nothing else",
     },
     Allowed {
         place: "crates/tollgate-client/src/clock.rs",

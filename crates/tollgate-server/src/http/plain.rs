@@ -11,7 +11,7 @@ use std::io;
 use std::mem::{self, MaybeUninit};
 use std::pin::{Pin, pin};
 use std::task::Poll;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::UNIX_EPOCH;
 
 use bytes::{Buf, Bytes, BytesMut};
 use httparse::{Header, Request, Status};
@@ -28,6 +28,7 @@ use crate::bounds::{
 use crate::connection::Visitor;
 use crate::delivery::Undelivered;
 use crate::http1::{self, Answer};
+use crate::moment::time_of_day;
 
 /// Answers plain checks until there is something else to do: what was read of it is returned with the stream, nothing
 /// if the connection is over.
@@ -340,9 +341,8 @@ struct Date {
 }
 
 impl Date {
-    #[expect(clippy::disallowed_methods, reason = "nothing is decided by it")]
     fn now(&mut self) -> &str {
-        let now = SystemTime::now();
+        let now = time_of_day();
         let second = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         if self.second != second || self.text.is_empty() {
             *self = Self { second, text: httpdate::fmt_http_date(now) };
@@ -353,13 +353,14 @@ impl Date {
 
 #[cfg(test)]
 mod tests {
+    use std::future::pending;
     use std::net::SocketAddr;
     use std::path::Path;
     use std::sync::Arc;
+    use std::time::Duration;
 
     use tokio::io::{DuplexStream, duplex};
     use tokio::task::JoinHandle;
-    use tokio::time::sleep;
     use tollgate::{Limiter, Listener};
 
     use super::*;
@@ -394,6 +395,10 @@ mod tests {
             serve(ours, &visitor, &undelivered).await.map(|(unread, _)| unread)
         });
         (client, serving)
+    }
+
+    async fn pass(time: Duration) {
+        let _ = timeout(time, pending::<()>()).await;
     }
 
     /// A request with these fields beside its host.
@@ -620,11 +625,11 @@ mod tests {
         let ask = request("POST /v1/check", "content-length: 2\r\n", "{}");
         let (head, body) = ask.split_at(ask.len() - 2);
         client.write_all(head.as_bytes()).await.expect("room");
-        sleep(PLAIN_REST_MAX / 2).await;
+        pass(PLAIN_REST_MAX / 2).await;
         client.write_all(format!("{body}{head}").as_bytes()).await.expect("room");
-        sleep(PLAIN_REST_MAX / 2).await;
+        pass(PLAIN_REST_MAX / 2).await;
         assert!(!serving.is_finished(), "the second has half its time left");
-        sleep(PLAIN_REST_MAX).await;
+        pass(PLAIN_REST_MAX).await;
         let unread = serving.await.expect("no panic").expect("the connection goes on");
         assert_eq!(unread, head.as_bytes());
         let mut answers = String::new();
@@ -642,7 +647,7 @@ mod tests {
                 break;
             }
             client.write_all(&[*byte]).await.expect("room");
-            sleep(PLAIN_REST_MAX / 4).await;
+            pass(PLAIN_REST_MAX / 4).await;
             said += 1;
         }
         assert!(said < 8, "{said} bytes were waited for");
@@ -665,11 +670,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_connection_on_which_nobody_asks_is_closed() {
         let (mut client, serving) = serving(&gate());
-        sleep(HEAD_MAX / 2).await;
+        pass(HEAD_MAX / 2).await;
         client.write_all(request("GET /v1/check", "", "").as_bytes()).await.expect("room");
-        sleep(HEAD_MAX).await;
+        pass(HEAD_MAX).await;
         assert!(!serving.is_finished(), "somebody asked in that time");
-        sleep(HEAD_MAX).await;
+        pass(HEAD_MAX).await;
         assert!(serving.is_finished(), "nobody did in this");
         assert_eq!(serving.await.expect("no panic"), None);
         let mut answer = String::new();
