@@ -7,8 +7,9 @@ use crate::gateway::Gateway;
 use crate::gateway::client::Answer;
 use crate::gateway::upstream::Request;
 
-/// Every request costs one of so many.
-const POLICY: &str = "limits: [{name: all, rate: 1000000/day, algorithm: fixed_window}]";
+/// Every request costs one of so many, also when one day ends and the next begins.
+const POLICY: &str =
+    "limits: [{name: all, rate: 1000000/day, algorithm: fixed_window, align: key}]";
 
 /// One exchange. In `sent`, `|` is the end of a line. `expected` is what comes of it, separated by
 /// spaces: `/path=body` is a request that reaches the server and is answered; `400` is a refusal, of
