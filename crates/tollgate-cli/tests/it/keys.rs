@@ -14,7 +14,7 @@ listen:
   http: 127.0.0.1:0
   admin: { address: 127.0.0.1:0, token_file: token.txt }
 limits:
-  - { name: api, per: [user], rate: 10/day, algorithm: fixed_window }
+  - { name: api, per: [user], rate: 10/day, algorithm: fixed_window, align: key }
   - { name: slots, per: [job], concurrency: 2 }
 ";
 
