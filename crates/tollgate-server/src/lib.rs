@@ -39,6 +39,8 @@ mod overrides;
 pub mod policy_file;
 mod prefixed;
 mod protobuf;
+#[cfg(test)]
+mod random;
 mod reload;
 mod reservations;
 mod resp;

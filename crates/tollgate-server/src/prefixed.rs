@@ -45,7 +45,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Prefixed<S> {
             // Not even an end of it keeps what was read ahead in memory as long as the stream lasts.
             self.unread = Bytes::new();
             // What comes behind is wanted too, if it is here: half a head would be looked at twice,
-            // in a buffer twice as large. What went wrong, or the end, is met again when more is asked for.
+            // in a buffer twice as large. An end is met again when more is asked for, and after an error it is one.
             if buffer.remaining() > 0 {
                 let _ = Pin::new(&mut self.stream).poll_read(context, buffer);
             }

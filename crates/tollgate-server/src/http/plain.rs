@@ -367,6 +367,7 @@ mod tests {
     use crate::bounds::HEAD_MAX;
     use crate::door::{Door, Entrance};
     use crate::gate::Gate;
+    use crate::random::Random;
     use crate::stage::Stage;
 
     const POLICY: &str = "limits: [{ name: api, per: [user], rate: 5/hour }]";
@@ -530,17 +531,7 @@ mod tests {
         answers.lines().filter(|line| !line.starts_with("date: ")).collect::<Vec<_>>().join("\n")
     }
 
-    /// Numbers that look random.
-    struct Random(u64);
-
     impl Random {
-        fn below(&mut self, end: usize) -> usize {
-            self.0 ^= self.0 << 13;
-            self.0 ^= self.0 >> 7;
-            self.0 ^= self.0 << 17;
-            (self.0 >> 32) as usize % end
-        }
-
         /// Requests, most of them plain, of which some bytes are other ones.
         fn conversation(&mut self) -> Vec<u8> {
             const LINES: [&str; 6] = [
@@ -585,7 +576,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn nothing_is_taken_for_plain_that_is_not() {
-        let mut random = Random(0x9E37_79B9_7F4A_7C15);
+        let mut random = Random::new(0x9E37_79B9_7F4A_7C15);
         let mut are_plain = 0;
         for _ in 0..500 {
             let said = random.conversation();

@@ -1,6 +1,7 @@
 use std::fmt::Write;
 
 use super::*;
+use crate::random::Random;
 
 const TEXT: u8 = 0x81;
 const BEGIN: u8 = 0x01;
@@ -119,17 +120,7 @@ fn a_message_that_is_too_long_is_a_fault_before_it_arrives() {
     );
 }
 
-/// The same numbers in every run.
-struct Random(u64);
-
 impl Random {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % end as u64) as usize
-    }
-
     /// Cuts bytes at random.
     fn cut<'b>(&mut self, mut bytes: &'b [u8]) -> Vec<&'b [u8]> {
         let mut pieces = Vec::new();
@@ -144,7 +135,7 @@ impl Random {
 
 #[test]
 fn how_bytes_are_cut_makes_no_difference() {
-    let mut random = Random(0x5eed);
+    let mut random = Random::new(0x5eed);
     for _ in 0..2_000 {
         let (mut bytes, mut is_open) = (Vec::new(), false);
         for _ in 0..random.below(12) {
@@ -165,7 +156,7 @@ fn how_bytes_are_cut_makes_no_difference() {
 
 #[test]
 fn any_bytes_are_frames_or_a_fault_however_they_are_cut() {
-    let mut random = Random(0xf00d);
+    let mut random = Random::new(0xf00d);
     for _ in 0..20_000 {
         let length = random.below(64);
         // Half of them are masked frames that begin well, so that more than the first byte matters.
