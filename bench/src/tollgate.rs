@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ::tollgate::{Clock, Limiter, MemoryStore, Policy, Request};
 use tollgate_core::{Key, Limit, Micros, Quota, Value};
-use tollgate_store::{Charge, Enrolled};
+use tollgate_store::{Charge, Enrolled, Named};
 
 use crate::contender::{Contender, QUOTA_COUNT, QUOTA_SECONDS};
 use crate::policy::{APPLY, LIMITS, METHOD, PATH, TIER};
@@ -65,24 +65,33 @@ fn token_bucket() -> Limit {
 struct Keyed {
     store: MemoryStore,
     limit: Enrolled,
+    named: Named,
 }
+
+/// The name of the limit.
+const NAME: &str = "api";
 
 impl Keyed {
     fn new(limit: Limit, keys: &[String]) -> Self {
         let store = store();
         let limit = store.enroll(limit).expect("one limit");
-        let keyed = Self { store, limit };
+        let named = store.named(NAME);
+        let keyed = Self { store, limit, named };
         assert_eq!(keyed.decide_all(keys), keys.len());
         keyed
+    }
+
+    #[inline]
+    fn charge<'a>(&'a self, values: &'a [Value<'a>]) -> Charge<'a> {
+        let key = Key { limit: NAME, values };
+        Charge { named: Some(self.named), ..Charge::new(key, &self.limit) }
     }
 }
 
 impl Contender for Keyed {
     #[inline]
     fn decide(&self, key: &String) -> bool {
-        let values = [Value::new(key.as_bytes())];
-        let key = Key { limit: "api", values: &values };
-        self.store.allows(&Charge::new(key, &self.limit))
+        self.store.allows(&self.charge(&[Value::new(key.as_bytes())]))
     }
 }
 
@@ -100,9 +109,7 @@ impl Contender for Batch {
             let values: [[Value<'_>; 1]; BATCH] = std::array::from_fn(|n| {
                 [keys.get(n).map_or(Value::MISSING, |key| Value::new(key.as_bytes()))]
             });
-            let charges: [Charge<'_>; BATCH] = std::array::from_fn(|n| {
-                Charge::new(Key { limit: "api", values: &values[n] }, &self.0.limit)
-            });
+            let charges: [Charge<'_>; BATCH] = std::array::from_fn(|n| self.0.charge(&values[n]));
             self.0.store.take_each(&charges[..keys.len()], |taken| {
                 allowed += usize::from(taken.is_allowed());
             });

@@ -94,13 +94,23 @@ impl TokenBucket {
 
     #[inline]
     pub(crate) fn step(&self, word: Word, now: Timestamp, cost: Cost) -> Step {
-        let word = self.anchored(word, now);
-        let standing = self.standing(word, now);
+        // A clock that did not go back, told apart since the way there is on every request's.
+        let Some(elapsed) = now.as_micros().checked_sub(word.high) else {
+            let word = self.anchored(word, now);
+            return self.step_from(word, &self.standing(word, now), cost);
+        };
+        let repaid = elapsed.saturating_mul(self.ticks_per_micro);
+        let debt = word.low.saturating_sub(repaid);
+        self.step_from(word, &Standing { debt, now, behind: Micros::ZERO }, cost)
+    }
+
+    #[inline]
+    fn step_from(&self, word: Word, standing: &Standing, cost: Cost) -> Step {
         let price = self.price(cost);
         if cost.units() > self.burst || standing.debt > self.capacity() - price {
             return Step::refused(word);
         }
-        self.charged(word, &standing, cost, price)
+        self.charged(word, standing, cost, price)
     }
 
     /// Charges whatever the bucket holds.

@@ -3,13 +3,16 @@
 use tollgate_core::{Cost, Counter, Decision, Key, Micros, Step, Timestamp};
 
 use crate::enrolled::Enrolled;
-use crate::fingerprint::Fingerprint;
+use crate::fingerprint::{Fingerprint, Named};
 
 /// One thing to be paid for: `cost` units under a limit, from the state named `key`.
 #[derive(Clone, Copy, Debug)]
 pub struct Charge<'a> {
     /// Whose state.
     pub key: Key<'a>,
+    /// The name of the key's limit as the store that is asked [knows it](crate::MemoryStore::named),
+    /// for whoever asks often.
+    pub named: Option<Named>,
     /// Under which limit, enrolled with the store that is asked.
     pub limit: &'a Enrolled,
     /// How many units.
@@ -30,6 +33,7 @@ impl<'a> Charge<'a> {
     pub const fn new(key: Key<'a>, limit: &'a Enrolled) -> Self {
         Self {
             key,
+            named: None,
             limit,
             cost: Cost::ONE,
             mode: Mode::Enforce,

@@ -15,7 +15,7 @@ impl MemoryStore {
     /// Whoever still has the receipt does better with [`MemoryStore::refund`], which knows how much
     /// of that charge time has given back already.
     pub fn credit(&self, charge: &Charge<'_>) -> Taken {
-        let (key, now) = (self.secret.fingerprint(&charge.key), self.clock.now());
+        let (key, now) = (self.secret.fingerprint_of(charge), self.clock.now());
         let Enrolled { limit, number } = charge.limit;
         let slot = loop {
             let index = match self.table.find(key) {

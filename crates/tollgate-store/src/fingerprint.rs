@@ -11,33 +11,46 @@
 //! as they do not know the secret. Among ten million keys of up to 45 bytes, all beneath one limit,
 //! two meet in one store of 10^22.
 //!
-//! Polynomials of regular keys have regular values, and a table wants them scattered. So the value is
-//! scrambled at the end, by a bijection, which cannot make two of one.
+//! Polynomials of regular keys have regular values, and a table wants them scattered. So one half of
+//! the value is scrambled with the other at the end, by a bijection, which cannot make two of one.
 
+use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 
 use tollgate_core::{Key, Shown, Value};
 
-use crate::charge::Receipt;
+use crate::charge::{Charge, Receipt};
 use crate::concealer::Concealer;
 use crate::siphash::SipHasher;
 
-/// What a key is known by.
+/// What a key is known by. The second half is scattered, whatever the keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Fingerprint {
     pub(crate) first: u64,
     pub(crate) second: u64,
 }
 
+/// The name of a limit as the keys of one store begin with it: hashed beforehand, since every key
+/// does.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Named(u128);
+
+impl fmt::Debug for Named {
+    /// Says nothing: whoever knows a polynomial's value knows something of the secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Named").finish_non_exhaustive()
+    }
+}
+
 impl Fingerprint {
     /// Of no key: an empty slot.
     pub(crate) const NONE: Self = Self { first: 0, second: 0 };
 
-    /// Half of it, for those who count keys and can bear that two of very many meet: the half that was
-    /// mixed twice, since counting by lot wants every bit of it to be one.
+    /// As many bits as half of it, for those who count keys and can bear that two of very many meet.
+    /// Mixed once more, since counting by lot wants every bit of it to be one.
     #[inline]
-    pub(crate) const fn number(self) -> u64 {
-        self.first
+    pub(crate) fn number(self) -> u64 {
+        self.first ^ folded(self.second, 0x9e37_79b9_7f4a_7c15)
     }
 }
 
@@ -55,7 +68,7 @@ pub(crate) struct Secret {
     seed: [u64; 2],
     concealer: Concealer,
     point: Point,
-    scramble: [u64; 4],
+    scramble: [u64; 2],
 }
 
 impl Secret {
@@ -78,10 +91,9 @@ impl Secret {
             hasher.absorb_part(label);
             hasher.finish()
         };
-        let [low, high] = words(b"point");
-        let ([a, b], [c, d]) = (words(b"scramble"), words(b"scramble again"));
+        let ([low, high], [a, b]) = (words(b"point"), words(b"scramble"));
         let (concealer, point) = (Concealer::new(seed), Point::of_bits(low, high));
-        Self { seed, concealer, point, scramble: [a, b | 1, c, d | 1] }
+        Self { seed, concealer, point, scramble: [a, b | 1] }
     }
 
     /// What it grew from, and is kept with a snapshot.
@@ -89,12 +101,31 @@ impl Secret {
         self.seed
     }
 
-    /// The fingerprint of `key`.
+    /// The fingerprint of the key that `charge` is taken from.
     #[inline(always)]
+    pub(crate) fn fingerprint_of(&self, charge: &Charge<'_>) -> Fingerprint {
+        let Some(named) = charge.named else { return self.fingerprint(&charge.key) };
+        debug_assert_eq!(named, self.named(charge.key.limit), "a charge under another's name");
+        self.beneath(named, charge.key.values)
+    }
+
+    /// The fingerprint of `key`.
     pub(crate) fn fingerprint(&self, key: &Key<'_>) -> Fingerprint {
+        self.beneath(self.named(key.limit), key.values)
+    }
+
+    /// What the keys of a limit begin with.
+    pub(crate) fn named(&self, limit: &str) -> Named {
         let mut blocks = Blocks { point: self.point, value: 0 };
-        blocks.absorb_bytes(key.limit.as_bytes());
-        for value in key.values {
+        blocks.absorb_bytes(limit.as_bytes());
+        Named(blocks.value)
+    }
+
+    /// The fingerprint of the key with these values beneath a name.
+    #[inline(always)]
+    fn beneath(&self, named: Named, values: &[Value<'_>]) -> Fingerprint {
+        let mut blocks = Blocks { point: self.point, value: named.0 };
+        for value in values {
             blocks.absorb_value(value, &self.concealer);
         }
         self.scrambled(blocks.value)
@@ -107,14 +138,13 @@ impl Secret {
         &self.concealer
     }
 
-    /// Each half in turn is changed by a function of the other, which can be taken back; except that
-    /// the one key of 2^128 that looks like none is given another's fingerprint.
+    /// One half is changed by a function of the other, which can be taken back; except that the one
+    /// key of 2^128 that looks like none is given another's fingerprint.
     #[inline(always)]
     fn scrambled(&self, value: u128) -> Fingerprint {
-        let [a, b, c, d] = self.scramble;
-        let (low, high) = halves(value);
-        let second = low ^ folded(high ^ a, b);
-        let first = high ^ folded(second ^ c, d);
+        let [a, b] = self.scramble;
+        let (low, first) = halves(value);
+        let second = low ^ folded(first ^ a, b);
         Fingerprint { first: first.max(u64::from(second == 0)), second }
     }
 }
@@ -300,13 +330,12 @@ mod tests {
     #[test]
     fn scrambling_can_be_taken_back() {
         let secret = Secret::from_seed([5, 6]);
-        let [a, b, c, d] = secret.scramble;
+        let [a, b] = secret.scramble;
         for number in 0..1_000_u128 {
             let value = number.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
             let Fingerprint { first, second } = secret.scrambled(value);
-            let high = first ^ folded(second ^ c, d);
-            let low = second ^ folded(high ^ a, b);
-            assert_eq!(u128::from(low) | u128::from(high) << 64, value);
+            let low = second ^ folded(first ^ a, b);
+            assert_eq!(u128::from(low) | u128::from(first) << 64, value);
         }
     }
 
@@ -411,10 +440,11 @@ mod tests {
         ];
         for (number, family) in families.iter().enumerate() {
             for seed in 0..8 {
-                let first = unevenness(family, |key| key.first >> 54, seed);
-                let second = unevenness(family, |key| key.second >> 54, seed);
-                let both = unevenness(family, |key| key.first >> 59 << 5 | key.second >> 59, seed);
-                for uneven in [first, second, both] {
+                let shards = unevenness(family, |key| key.second >> 54, seed);
+                let groups = unevenness(family, |key| key.second << 12 >> 54, seed);
+                let both = unevenness(family, |key| key.second << 7 >> 54, seed);
+                let numbers = unevenness(family, |key| key.number() >> 54, seed);
+                for uneven in [shards, groups, both, numbers] {
                     assert!((0.78..1.22).contains(&uneven), "family {number}: {uneven}");
                 }
             }

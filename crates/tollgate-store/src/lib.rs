@@ -52,5 +52,6 @@ pub use asked::{Answering, Asked, Waiting};
 pub use charge::{Charge, Counted, Mode, OnFailure, Receipt, Taken};
 pub use clock::{Clock, Started};
 pub use enrolled::{Enrolled, TooManyLimits};
+pub use fingerprint::Named;
 pub use memory::{MemoryStore, Unreservable};
 pub use store::{Answers, Claim, Origin, Store};

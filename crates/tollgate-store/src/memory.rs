@@ -18,7 +18,7 @@ use crate::bounds::{
 use crate::charge::{Charge, Counted, Kept, Receipt, Taken};
 use crate::clock::Clock;
 use crate::enrolled::{Enrolled, Register, TooManyLimits};
-use crate::fingerprint::{Fingerprint, Secret};
+use crate::fingerprint::{Fingerprint, Named, Secret};
 use crate::logs::{LogNumber, Logs};
 use crate::sync::{AtomicU64, AtomicUsize, Ordering};
 use crate::table::{Crowded, Home, Record, Table};
@@ -124,10 +124,16 @@ impl MemoryStore {
         self.register.enroll(limit)
     }
 
+    /// The name of a limit as the keys of this store begin with it. A charge that says it is found
+    /// sooner.
+    pub fn named(&self, limit: &str) -> Named {
+        self.secret.named(limit)
+    }
+
     /// Takes one charge, or not.
     #[inline]
     pub fn take_one(&self, charge: &Charge<'_>) -> Taken {
-        let key = self.secret.fingerprint(&charge.key);
+        let key = self.secret.fingerprint_of(charge);
         let home = self.table.fetch(key);
         self.take_keyed(key, home, charge, self.clock.now())
     }
@@ -135,7 +141,7 @@ impl MemoryStore {
     /// Takes one charge, or not, and says no more than that: the quickest way to ask.
     #[inline]
     pub fn allows(&self, charge: &Charge<'_>) -> bool {
-        let key = self.secret.fingerprint(&charge.key);
+        let key = self.secret.fingerprint_of(charge);
         // Reading the clock holds the processor up; the memory is on its way meanwhile.
         let (home, now) = (self.table.fetch(key), self.clock.now());
         match self.step_known(key, home, charge, now) {
@@ -270,11 +276,8 @@ impl MemoryStore {
     ) -> Option<Step> {
         let Limit::Counter(counter) = &charge.limit.limit else { return None };
         let mut slot = self.table.lock_known(key, home)?;
-        let Record { limit, word } = slot.record();
-        if limit != charge.limit.number {
-            return None;
-        }
-        let step = counter.step(word, now, charge.cost);
+        let limit = charge.limit.number;
+        let step = counter.step(slot.word_under(limit)?, now, charge.cost);
         if charge.count_denied && !step.is_allowed {
             return None;
         }
@@ -538,7 +541,7 @@ impl MemoryStore {
         charges: &[Charge<'_>],
     ) -> impl Iterator<Item = (Fingerprint, Home<'s>)> {
         charges.iter().map(|charge| {
-            let key = self.secret.fingerprint(&charge.key);
+            let key = self.secret.fingerprint_of(charge);
             (key, self.table.fetch(key))
         })
     }

@@ -42,14 +42,19 @@ impl Pages {
     }
 }
 
-/// Asks for the memory around a word without waiting for it, where the processor can be asked.
+/// Asks for the memory around a word without waiting for it, where the processor can be asked. It
+/// is about to be written, so it is asked for alone: else another core that wrote it last would be
+/// asked a second time.
 #[inline(always)]
 pub(crate) fn fetch(word: &AtomicU64) {
     #[cfg(target_arch = "x86_64")]
     {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: It changes nothing that a program can see, whatever the address.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(word).cast()) };
+        let word = std::ptr::from_ref(word);
+        // SAFETY: It changes nothing that a program can see, whatever the address; processors that
+        // do not know it pass it over.
+        unsafe {
+            std::arch::asm!("prefetchw [{}]", in(reg) word, options(nostack, preserves_flags, readonly));
+        }
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = word;

@@ -9,7 +9,7 @@ use crate::asked::Asked;
 use crate::charge::{Charge, Receipt, Taken};
 use crate::clock::Clock;
 use crate::enrolled::{Enrolled, TooManyLimits};
-use crate::fingerprint::Fingerprint;
+use crate::fingerprint::{Fingerprint, Named};
 use crate::memory::MemoryStore;
 #[cfg(feature = "redis")]
 use crate::redis::RedisStore;
@@ -102,6 +102,15 @@ impl Store {
             Self::Memory(store) => store.enroll(limit),
             #[cfg(feature = "redis")]
             Self::Redis(store) => store.enroll(limit),
+        }
+    }
+
+    /// The name of a limit as the keys of this store begin with it, if that saves its charges time.
+    pub fn named(&self, limit: &str) -> Option<Named> {
+        match self {
+            Self::Memory(store) => Some(store.named(limit)),
+            #[cfg(feature = "redis")]
+            Self::Redis(_) => None,
         }
     }
 

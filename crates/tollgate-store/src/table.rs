@@ -4,10 +4,12 @@
 //! last word, so a decision about a known key waits for nobody but another decision about the same
 //! key, and writes to one cache line. Slots come in groups of four, which are two cache lines; a
 //! key lives in its home group, or in the next that had room. All four are compared at once,
-//! without a branch that the processor could guess wrong: a wrong guess would keep it from fetching
-//! the next key's memory meanwhile, and that is most of what a decision costs.
+//! without a branch that the processor could guess wrong, and little is done with what comes of it:
+//! while it waits for a key's memory the processor looks a few hundred instructions ahead, and if
+//! the next key's address is among them both wait together. Most of what a decision costs is that
+//! wait.
 //!
-//! The array is cut into shards by the first bits of the fingerprint, each an open-addressed table
+//! The array is cut into shards by the first bits of the fingerprint's second half, each an open-addressed table
 //! of its own. To grow, the shards are moved apart, from the last to the first: where one goes,
 //! the ones that were there have already left. One shard moves at a time, a little of the work
 //! with every new key, and where they are is told by one word. Nothing is ever freed, so whoever
@@ -63,7 +65,14 @@ pub(crate) struct Shard {
 /// A slot whose bit is held. Dropping it lets go, and writes what was written to it.
 pub(crate) struct Locked<'t> {
     slot: &'t Slot,
-    record: Record,
+    kept: Packed,
+}
+
+/// A record as it lies in the last two words of a slot, without the slot's bit.
+#[derive(Clone, Copy)]
+struct Packed {
+    low: u64,
+    high: u64,
 }
 
 /// Where a key would like to be.
@@ -139,9 +148,15 @@ impl Table {
     }
 
     /// The slot of `key`, locked, if it is known and nobody moved it meanwhile.
+    ///
+    /// Whose slot it is, is seen when it is locked. To look before as well would cost every known
+    /// key something; so an unknown one now and then locks the slot of another for a moment.
     #[inline(always)]
     pub(crate) fn lock_known<'t>(&'t self, key: Fingerprint, home: Home<'t>) -> Option<Locked<'t>> {
-        Locked::new(self.known_slot(key, home)?).of(key)
+        match Locked::new(likely(home.group, key).1).of(key) {
+            None => self.lock_at(self.find_past_home(home.place, key)?, key),
+            locked => locked,
+        }
     }
 
     /// The same, unless somebody else has locked it.
@@ -151,14 +166,9 @@ impl Table {
         key: Fingerprint,
         home: Home<'t>,
     ) -> Option<Locked<'t>> {
-        Locked::try_new(self.known_slot(key, home)?)?.of(key)
-    }
-
-    #[inline(always)]
-    fn known_slot<'t>(&'t self, key: Fingerprint, home: Home<'t>) -> Option<&'t Slot> {
-        match position(home.group, key) {
-            Some(found) => Some(&home.group[found]),
-            None => Some(self.slot(self.find_past_home(home.place, key)?)),
+        match Locked::try_new(likely(home.group, key).1)?.of(key) {
+            None => Locked::try_new(self.slot(self.find_past_home(home.place, key)?))?.of(key),
+            locked => locked,
         }
     }
 
@@ -190,7 +200,7 @@ impl Table {
         key: Fingerprint,
         upkeep: &Upkeep<'_>,
     ) -> Result<usize, Crowded> {
-        let place = self.layout().place(shard.index);
+        let place = self.place(self.layout(), shard.index);
         let mut vacant = None;
         for group in place.groups(key) {
             let mut empty = None;
@@ -231,8 +241,8 @@ impl Table {
         key: Fingerprint,
         upkeep: &Upkeep<'_>,
     ) -> Result<Option<Record>, Crowded> {
-        let place = self.layout().place(shard.index);
-        let loss = |index: usize| upkeep.loss(Locked::new(self.slot(index)).record);
+        let place = self.place(self.layout(), shard.index);
+        let loss = |index: usize| upkeep.loss(Locked::new(self.slot(index)).record());
         let victim = place
             .groups(key)
             .flat_map(|group| group..group + GROUP)
@@ -244,7 +254,7 @@ impl Table {
         let (_, index) = victim.ok_or(Crowded)?;
         let slot = Locked::new(self.slot(index));
         // It may have reached its limit since it was looked at; then another goes.
-        if upkeep.loss(slot.record).is_none() {
+        if upkeep.loss(slot.record()).is_none() {
             return Ok(None);
         }
         let record = self.remove(shard, place, index, slot);
@@ -255,7 +265,7 @@ impl Table {
     /// Whether it is time to grow. Sooner than a shard is crowded, so that the shards have moved by
     /// then, one with every new key; who finds a shard crowded must wait until that one has moved.
     pub(crate) fn is_filling(&self, shard: &Shard) -> bool {
-        let place = self.layout().place(shard.index);
+        let place = self.place(self.layout(), shard.index);
         shard.keys + place.slots / 32 > place.keys_max()
     }
 
@@ -296,10 +306,10 @@ impl Table {
         let Some(index) = layout.unmoved.checked_sub(1) else { return true };
         let mut shard = self.lock_shard(index);
         let moved = Layout { unmoved: index, ..layout };
-        let contents = self.take_out(layout.place(index), upkeep);
+        let contents = self.take_out(self.place(layout, index), upkeep);
         self.keys.fetch_sub(shard.keys - contents.len(), Ordering::Relaxed);
         shard.keys = contents.len();
-        self.put_in(moved.place(index), &contents);
+        self.put_in(self.place(moved, index), &contents);
         self.layout.store(moved.packed(), Ordering::Release);
         true
     }
@@ -312,10 +322,10 @@ impl Table {
     /// Calls `each` with every key of a shard and its record, while the key's slot is locked.
     pub(crate) fn for_each_in(&self, shard: usize, mut each: impl FnMut(Fingerprint, Record)) {
         let shard = self.lock_shard(shard);
-        for index in self.layout().place(shard.index).range() {
+        for index in self.place(self.layout(), shard.index).range() {
             if self.key_at(index) != Fingerprint::NONE {
                 let locked = Locked::new(self.slot(index));
-                each(locked.key(), locked.record);
+                each(locked.key(), locked.record());
             }
         }
     }
@@ -354,9 +364,9 @@ impl Table {
     /// Gives the slot of a state that was vacant to `key`, if it still is.
     fn replace_vacant(&self, index: usize, key: Fingerprint, upkeep: &Upkeep<'_>) -> bool {
         let slot = Locked::new(self.slot(index));
-        let is_vacant = upkeep.is_vacant(slot.record);
+        let is_vacant = upkeep.is_vacant(slot.record());
         if is_vacant {
-            upkeep.let_go(slot.record);
+            upkeep.let_go(slot.record());
             slot.settle(key, Record::VACANT);
         }
         is_vacant
@@ -430,7 +440,7 @@ impl Table {
     /// What may be kept at `index`: read without the slot's bit, and so only a hint.
     fn record_at(&self, index: usize) -> Record {
         let slot = self.slot(index);
-        Record::read(slot, slot[HIGH].load(Ordering::Relaxed) & !LOCKED)
+        Packed::read(slot, slot[HIGH].load(Ordering::Relaxed) & !LOCKED).record()
     }
 
     fn lock_shard(&self, index: usize) -> MutexGuard<'_, Shard> {
@@ -439,12 +449,19 @@ impl Table {
 
     #[inline]
     fn shard_of(&self, key: Fingerprint) -> usize {
-        ((u128::from(key.first) * self.shards.len() as u128) >> 64) as usize
+        ((u128::from(key.second) * self.shards.len() as u128) >> 64) as usize
     }
 
     #[inline]
     fn place_of(&self, key: Fingerprint) -> Place {
-        self.layout().place(self.shard_of(key))
+        self.place(self.layout(), self.shard_of(key))
+    }
+
+    /// Where a shard lies under a layout.
+    #[inline]
+    fn place(&self, layout: Layout, shard: usize) -> Place {
+        let slots = if shard < layout.unmoved { layout.slots } else { layout.slots_if_moved };
+        Place { start: shard * slots, slots, shards: self.shards.len() }
     }
 
     #[inline]
@@ -497,12 +514,6 @@ impl Layout {
             unmoved: (packed >> 32) as usize,
         }
     }
-
-    #[inline]
-    fn place(self, shard: usize) -> Place {
-        let slots = if shard < self.unmoved { self.slots } else { self.slots_if_moved };
-        Place { start: shard * slots, slots }
-    }
 }
 
 /// Where a shard lies in the array.
@@ -510,14 +521,18 @@ impl Layout {
 struct Place {
     start: usize,
     slots: usize,
+    /// How many shards there are in all.
+    shards: usize,
 }
 
 impl Place {
-    /// The first slot of the group where `key` would like to be.
+    /// The first slot of the group where `key` would like to be. The bits that chose the shard are
+    /// used up, so it is the ones behind them that choose the group.
     #[inline]
     fn home(self, key: Fingerprint) -> usize {
+        let within = u128::from(key.second.wrapping_mul(self.shards as u64));
         let groups = (self.slots / GROUP) as u128;
-        self.start + ((u128::from(key.second) * groups) >> 64) as usize * GROUP
+        self.start + ((within * groups) >> 64) as usize * GROUP
     }
 
     /// The first slot of every group of the shard, from the home of `key` on and around.
@@ -552,15 +567,22 @@ impl Place {
 }
 
 /// Which slot of a group holds `key`, if one does.
-#[inline(always)]
 fn position(group: &[Slot; GROUP], key: Fingerprint) -> Option<usize> {
-    let mut found = GROUP;
-    for (index, slot) in group.iter().enumerate() {
-        let first = slot[FIRST].load(Ordering::Relaxed);
-        found = if first == key.first { index } else { found };
-    }
-    let second = group.get(found)?[SECOND].load(Ordering::Relaxed);
-    (second == key.second).then_some(found)
+    let (index, [first, second, ..]) = likely(group, key);
+    let resident = [first, second].map(|half| half.load(Ordering::Relaxed));
+    (resident == [key.first, key.second]).then_some(index)
+}
+
+/// The one slot of a group that may hold `key`, and its place.
+///
+/// Worked out as a number: told by comparisons that pick one of several values, the compiler makes
+/// branches of it, one of which is guessed wrong for most keys.
+#[inline(always)]
+fn likely(group: &[Slot; GROUP], key: Fingerprint) -> (usize, &Slot) {
+    let [_, b, c, d] =
+        group.each_ref().map(|slot| usize::from(slot[FIRST].load(Ordering::Relaxed) == key.first));
+    let index = (b | d) | (c | d) << 1;
+    (index, &group[index])
 }
 
 impl<'t> Locked<'t> {
@@ -571,7 +593,7 @@ impl<'t> Locked<'t> {
             Ok(_) => unlocked,
             Err(found) => Self::wait_for(slot, found),
         };
-        Self { slot, record: Record::read(slot, unlocked) }
+        Self { slot, kept: Packed::read(slot, unlocked) }
     }
 
     /// The same, unless somebody else has it.
@@ -579,7 +601,7 @@ impl<'t> Locked<'t> {
     fn try_new(slot: &'t Slot) -> Option<Self> {
         let unlocked = slot[HIGH].load(Ordering::Relaxed) & !LOCKED;
         Self::try_lock(slot, unlocked).ok()?;
-        Some(Self { slot, record: Record::read(slot, unlocked) })
+        Some(Self { slot, kept: Packed::read(slot, unlocked) })
     }
 
     #[inline(always)]
@@ -615,13 +637,19 @@ impl<'t> Locked<'t> {
     /// What is kept of the key.
     #[inline]
     pub(crate) fn record(&self) -> Record {
-        self.record
+        self.kept.record()
+    }
+
+    /// The key's state, if it was written under the limit with this number.
+    #[inline(always)]
+    pub(crate) fn word_under(&self, limit: u32) -> Option<Word> {
+        self.kept.word_under(limit)
     }
 
     /// Keeps something else of it.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn write(&mut self, record: Record) {
-        self.record = record;
+        self.kept = record.packed();
     }
 
     /// Whose slot it is.
@@ -637,15 +665,15 @@ impl<'t> Locked<'t> {
     fn settle(mut self, key: Fingerprint, record: Record) {
         self.slot[FIRST].store(key.first, Ordering::Relaxed);
         self.slot[SECOND].store(key.second, Ordering::Relaxed);
-        self.record = record;
+        self.write(record);
     }
 
     /// Leaves the slot empty; tells who was in it.
     fn vacate(mut self) -> (Fingerprint, Record) {
-        let was = (self.key(), self.record);
+        let was = (self.key(), self.record());
         self.slot[FIRST].store(Fingerprint::NONE.first, Ordering::Relaxed);
         self.slot[SECOND].store(Fingerprint::NONE.second, Ordering::Relaxed);
-        self.record = Record::VACANT;
+        self.write(Record::VACANT);
         was
     }
 }
@@ -653,13 +681,8 @@ impl<'t> Locked<'t> {
 impl Drop for Locked<'_> {
     #[inline]
     fn drop(&mut self) {
-        let Record { limit, word } = self.record;
-        debug_assert!(word.low <= HALF && word.high <= HALF && (limit as usize) < LIMITS_MAX);
-        let limit = u64::from(limit);
-        let low = word.low | limit << Word::HALF_BITS;
-        let high = word.high | (limit >> LIMIT_BITS_LOW) << Word::HALF_BITS;
-        self.slot[LOW].store(low, Ordering::Relaxed);
-        self.slot[HIGH].store(high, Ordering::Release);
+        self.slot[LOW].store(self.kept.low, Ordering::Relaxed);
+        self.slot[HIGH].store(self.kept.high, Ordering::Release);
     }
 }
 
@@ -667,10 +690,36 @@ impl Record {
     /// What is kept of a key never seen.
     pub(crate) const VACANT: Self = Self { limit: 0, word: Word::VACANT };
 
+    #[inline(always)]
+    fn packed(self) -> Packed {
+        let Self { limit, word } = self;
+        debug_assert!(word.low <= HALF && word.high <= HALF && (limit as usize) < LIMITS_MAX);
+        let limit = u64::from(limit);
+        Packed {
+            low: word.low | limit << Word::HALF_BITS,
+            high: word.high | (limit >> LIMIT_BITS_LOW) << Word::HALF_BITS,
+        }
+    }
+}
+
+impl Packed {
     #[inline]
     fn read(slot: &Slot, high: u64) -> Self {
-        let low = slot[LOW].load(Ordering::Relaxed);
+        Self { low: slot[LOW].load(Ordering::Relaxed), high }
+    }
+
+    #[inline]
+    fn record(self) -> Record {
+        let Self { low, high } = self;
         let limit = low >> Word::HALF_BITS | (high >> Word::HALF_BITS) << LIMIT_BITS_LOW;
-        Self { limit: limit as u32, word: Word { low: low & HALF, high: high & HALF } }
+        Record { limit: limit as u32, word: Word { low: low & HALF, high: high & HALF } }
+    }
+
+    /// What is left without that limit's number, if that leaves no more than a word.
+    #[inline(always)]
+    fn word_under(self, limit: u32) -> Option<Word> {
+        let number = Record { limit, word: Word::VACANT }.packed();
+        let word = Word { low: self.low ^ number.low, high: self.high ^ number.high };
+        ((word.low | word.high) <= HALF).then_some(word)
     }
 }

@@ -11,7 +11,9 @@ use tollgate_core::{Cost, Decision, Key, Limit, Logged, Micros, Quota, Shown, Ti
 use tollgate_policy::{Admission, Charges, Layer, Mistakes, Mode, OnStoreFailure, Policy, Request};
 use tollgate_policy::{Rule, Scratch, ShownKeys, Store as StoreSettings, SyncMode};
 use tollgate_store::bounds::MAX_BYTES_DEFAULT;
-use tollgate_store::{Answers, Asked, Charge, Claim, Clock, Enrolled, MemoryStore, OnFailure};
+use tollgate_store::{
+    Answers, Asked, Charge, Claim, Clock, Enrolled, MemoryStore, Named, OnFailure,
+};
 use tollgate_store::{Store, Taken, TooManyLimits, Unreservable};
 
 use crate::bounds::KEYS_BYTES_MAX;
@@ -39,6 +41,8 @@ pub(crate) struct InForce {
     pub(crate) policy: Arc<Policy>,
     /// The policy's, and after them those of overrides.
     pub(crate) enrolled: Vec<Enrolled>,
+    /// The rules' names, as the keys of the store begin with them.
+    named: Vec<Option<Named>>,
     pub(crate) overrides: Overrides,
     /// Where what its limits say is counted.
     pub(crate) series: Arc<Table>,
@@ -541,6 +545,7 @@ pub(crate) fn asked<'c>(
 ) -> Charge<'c> {
     Charge {
         key: key(charge),
+        named: policy.named[charge.rule_index],
         limit: &policy.enrolled[charge.limit],
         cost: charge.cost,
         mode: store_mode(charge.rule),
@@ -618,8 +623,9 @@ impl InForce {
         let overrides = Overrides::new(overrides, &policy, store, &mut enrolled)?;
         let rates = (0..enrolled.len()).map(|limit| rate(&policy, &overrides, limit));
         let limits = enrolled.iter().map(Enrolled::limit).zip(rates);
+        let named = policy.rules().iter().map(|rule| store.named(rule.name())).collect();
         let spelled = Spelled::new(policy.rules().iter().map(|rule| &**rule.name()), limits);
-        Ok(Self { policy, enrolled, overrides, series, spelled })
+        Ok(Self { policy, enrolled, named, overrides, series, spelled })
     }
 
     /// Writes a key as operators are shown it: every value as a hash, if the policy says so.

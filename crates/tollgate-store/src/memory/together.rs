@@ -36,10 +36,8 @@ impl MemoryStore {
             let Limit::Counter(counter) = charge.limit.limit else { return false };
             // Whoever waited here, with others locked, might wait for somebody who waits for those.
             let Some(slot) = self.table.try_lock_known(*key, *home) else { return false };
-            let Record { limit, word } = slot.record();
-            if limit != charge.limit.number {
-                return false;
-            }
+            let limit = charge.limit.number;
+            let Some(word) = slot.word_under(limit) else { return false };
             let step = counter.step(word, now, charge.cost);
             is_denied |= !step.is_allowed;
             is_plain &= charge.mode == Mode::Enforce && !charge.count_denied;

@@ -1,7 +1,7 @@
 //! What every store must do. Each test runs over every store there is.
 
-use tollgate_core::{Algorithm, Cost, Limit, Micros, Outcome, Timestamp};
-use tollgate_store::{Claim, Enrolled, Mode, Store, Taken};
+use tollgate_core::{Algorithm, Cost, Key, Limit, Micros, Outcome, Timestamp, Value};
+use tollgate_store::{Charge, Claim, Enrolled, Mode, Store, Taken};
 
 use crate::model::{Charged, Model};
 use crate::places::{self, Places};
@@ -346,6 +346,18 @@ mod traces {
                 assert_eq!(subject.decide(&order), expected, "{algorithm} {order:?}");
             }
         }
+    }
+}
+
+#[test]
+fn a_charge_that_says_its_limits_name_is_taken_from_the_same_state() {
+    for subject in every_store() {
+        let limit = subject.enroll(limit_of(Algorithm::FixedWindow, 2));
+        let values = [Value::new(b"203.0.113.7")];
+        let plain = Charge::new(Key { limit: "login", values: &values }, &limit);
+        let named = Charge { named: subject.store.named("login"), ..plain };
+        let allowed = [plain, named, plain].map(|charge| subject.take_one(&charge).is_allowed());
+        assert_eq!(allowed, [true, true, false]);
     }
 }
 

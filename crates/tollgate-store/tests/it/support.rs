@@ -245,16 +245,9 @@ impl Order {
     }
 
     fn charge<'a>(&'a self, values: &'a [Value<'a>]) -> Charge<'a> {
-        let Self { limit, cost, mode, count_denied, on_failure, .. } = self;
-        Charge {
-            key: Key { limit: NAME, values },
-            limit,
-            cost: *cost,
-            mode: *mode,
-            count_denied: *count_denied,
-            on_failure: *on_failure,
-            is_leased: false,
-        }
+        let Self { cost, mode, count_denied, on_failure, .. } = *self;
+        let charge = Charge::new(Key { limit: NAME, values }, &self.limit);
+        Charge { cost, mode, count_denied, on_failure, ..charge }
     }
 }
 

@@ -548,15 +548,8 @@ impl Item {
     }
 
     fn charge<'a>(&'a self, values: &'a [Value<'a>]) -> Charge<'a> {
-        Charge {
-            key: self.key(values),
-            limit: &self.limit,
-            cost: self.cost,
-            mode: Mode::Enforce,
-            count_denied: false,
-            on_failure: self.on_failure,
-            is_leased: false,
-        }
+        let (cost, on_failure) = (self.cost, self.on_failure);
+        Charge { cost, on_failure, ..Charge::new(self.key(values), &self.limit) }
     }
 
     /// The same, counted also if it is refused, as the service does that the files are of: its counters
