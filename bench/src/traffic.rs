@@ -25,7 +25,7 @@ impl Distribution {
 
     /// The keys to ask about, in order.
     pub fn traffic(self, keys: &[String]) -> Vec<String> {
-        let mut random = Random(0x9E37_79B9_7F4A_7C15);
+        let mut random = Random::new();
         match self {
             Self::Uniform => (0..DRAWS).map(|_| keys[random.below(keys.len())].clone()).collect(),
             Self::Zipf => zipf(keys, &mut random),
@@ -56,9 +56,13 @@ fn zipf(keys: &[String], random: &mut Random) -> Vec<String> {
 }
 
 /// SplitMix64: plenty for drawing keys, and the same on every run.
-struct Random(u64);
+pub struct Random(u64);
 
 impl Random {
+    pub fn new() -> Self {
+        Self(0x9E37_79B9_7F4A_7C15)
+    }
+
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut word = self.0;
@@ -67,7 +71,7 @@ impl Random {
         word ^ (word >> 31)
     }
 
-    fn below(&mut self, bound: usize) -> usize {
+    pub fn below(&mut self, bound: usize) -> usize {
         ((u128::from(self.next()) * bound as u128) >> 64) as usize
     }
 

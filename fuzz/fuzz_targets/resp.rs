@@ -1,4 +1,6 @@
 //! Any bytes are answered or closed, and alike however they are cut; never a panic.
+//!
+//! The first byte says how they are cut.
 #![no_main]
 
 use std::sync::Arc;
@@ -11,14 +13,17 @@ const POLICY: &str = "limits: [{name: api, per: [user], rate: 5/minute}]";
 
 fn replies(pieces: &[&[u8]]) -> Vec<u8> {
     let no_files = |_: &str| Err(String::new());
-    let policy = Policy::parse("policy.yaml", POLICY, &mut { no_files }).unwrap();
+    let policy = Policy::parse("policy.yaml", POLICY, &mut { no_files }).expect("it is right");
     let clock = Clock::manual(Timestamp::from_micros(1_760_000_000_000_000));
-    let store = MemoryStore::with_max_bytes(clock, 64 << 10).unwrap();
-    conversation(&Limiter::new(policy, Arc::new(store)).unwrap(), None, pieces)
+    let store = MemoryStore::with_max_bytes(clock, 64 << 10).expect("a few pages");
+    conversation(&Limiter::new(policy, Arc::new(store)).expect("one limit"), None, pieces)
 }
 
-fuzz_target!(|input: (Vec<u8>, usize)| {
-    let (bytes, cut) = input;
-    let (first, second) = bytes.split_at(cut.min(bytes.len()));
-    assert_eq!(replies(&[first, second]), replies(&[&bytes]));
+fuzz_target!(|input: &[u8]| {
+    let Some((&size, bytes)) = input.split_first() else { return };
+    let whole = replies(&[bytes]);
+    let pieces: Vec<&[u8]> = bytes.chunks(usize::from(size).max(1)).collect();
+    assert_eq!(replies(&pieces), whole, "in pieces of {size}");
+    let (first, second) = bytes.split_at(usize::from(size).min(bytes.len()));
+    assert_eq!(replies(&[first, second]), whole, "cut after {size}");
 });

@@ -129,6 +129,10 @@ pub(crate) const FOR_INSTRUCTION_COUNTS: &[Part] = &[Part {
     why: "its callgrind counts instructions",
 }];
 
+/// What `cargo xtask fuzz` needs.
+pub(crate) const FOR_FUZZING: &[Part] =
+    &[Part { command: "c++", trial: &[], package: "g++", why: "it builds libFuzzer" }];
+
 /// What `cargo xtask bench server` needs.
 pub(crate) const FOR_SERVER_BENCHMARK: &[Part] = &[
     Part {

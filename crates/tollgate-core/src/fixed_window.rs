@@ -58,8 +58,15 @@ impl FixedWindow {
         charged(word, self.current(word, now), now, cost)
     }
 
+    /// The decision that a step was.
+    #[inline]
+    pub(crate) fn tell(&self, step: &Step, now: Timestamp, cost: Cost) -> Decision {
+        let outcome = step.allowed().unwrap_or_else(|| self.refusal(step.word, now, cost));
+        self.decision(outcome, step.word, now)
+    }
+
     /// Why a request was refused.
-    pub(crate) fn refusal(&self, word: Word, now: Timestamp, cost: Cost) -> Outcome {
+    fn refusal(&self, word: Word, now: Timestamp, cost: Cost) -> Outcome {
         if cost.units() > self.quota.count() {
             return Outcome::TooCostly;
         }
@@ -157,7 +164,8 @@ impl FixedWindow {
     }
 
     /// The figures of a state at `now`, with the outcome that led to it.
-    pub(crate) fn decision(&self, outcome: Outcome, word: Word, now: Timestamp) -> Decision {
+    #[inline]
+    fn decision(&self, outcome: Outcome, word: Word, now: Timestamp) -> Decision {
         let window = self.current(word, now);
         let limit = self.quota.count();
         let until_next = if window.used == 0 { Micros::ZERO } else { self.until_next(window, now) };

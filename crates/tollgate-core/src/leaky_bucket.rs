@@ -48,28 +48,31 @@ impl LeakyBucket {
     pub(crate) fn step(&self, word: Word, now: Timestamp, cost: Cost) -> Step {
         let word = self.bucket.anchored(word, now);
         let standing = self.bucket.standing(word, now);
-        let price = self.bucket.price(cost);
         let delay = self.bucket.repaid_in(standing.debt, &standing);
-        if cost.units() > self.bucket.burst()
-            || standing.debt > self.bucket.capacity() - price
-            || !self.until_short(delay, cost).is_zero()
-        {
-            return Step::refused(word);
+        match self.bucket.room(cost) {
+            Some(room) if standing.debt <= room && self.until_short(delay, cost).is_zero() => {
+                let price = self.bucket.capacity() - room;
+                Step { delay, ..self.bucket.charged(word, &standing, cost, price) }
+            }
+            _ => Step::refused(word),
         }
-        Step { delay, ..self.bucket.charged(word, &standing, cost, price) }
     }
 
     pub(crate) fn force(&self, word: Word, now: Timestamp, cost: Cost) -> Step {
         self.bucket.force(word, now, cost)
     }
 
+    /// The decision that a step was.
+    #[inline]
+    pub(crate) fn tell(&self, step: &Step, now: Timestamp, cost: Cost) -> Decision {
+        let outcome = step.allowed().unwrap_or_else(|| self.refusal(step.word, now, cost));
+        self.decision(outcome, step.word, now)
+    }
+
     /// Why a request was refused.
-    pub(crate) fn refusal(&self, word: Word, now: Timestamp, cost: Cost) -> Outcome {
-        if cost.units() > self.bucket.burst() {
-            return Outcome::TooCostly;
-        }
+    fn refusal(&self, word: Word, now: Timestamp, cost: Cost) -> Outcome {
+        let Some(room) = self.bucket.room(cost) else { return Outcome::TooCostly };
         let standing = self.bucket.standing(word, now);
-        let room = self.bucket.capacity() - self.bucket.price(cost);
         let until_room = self.bucket.repaid_in(standing.debt.saturating_sub(room), &standing);
         let delay = self.bucket.repaid_in(standing.debt, &standing);
         Outcome::Denied { retry_after: Some(until_room.max(self.until_short(delay, cost))) }
@@ -90,7 +93,8 @@ impl LeakyBucket {
 
     /// The figures of a state at `now`. While the next request would wait too long nothing can be
     /// taken, whatever the queue holds.
-    pub(crate) fn decision(&self, outcome: Outcome, word: Word, now: Timestamp) -> Decision {
+    #[inline]
+    fn decision(&self, outcome: Outcome, word: Word, now: Timestamp) -> Decision {
         let decision = self.bucket.decision(outcome, word, now);
         let until_short = self.until_short(decision.reset_after, Cost::ONE);
         if until_short.is_zero() {

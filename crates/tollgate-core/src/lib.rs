@@ -27,6 +27,7 @@
 pub mod bounds;
 mod concurrency;
 mod decision;
+mod divisor;
 mod fixed_window;
 mod held;
 mod key;

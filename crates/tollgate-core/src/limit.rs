@@ -178,6 +178,17 @@ impl Step {
         let receipt = Receipt { at: Timestamp::EPOCH, cost: Cost::PEEK, debt_before: 0 };
         Self { word, is_allowed: false, delay: Micros::ZERO, receipt }
     }
+
+    /// That it was allowed, if it was.
+    #[inline]
+    pub(crate) fn allowed(&self) -> Option<Outcome> {
+        self.is_allowed.then_some(Outcome::Allowed { delay: self.delay })
+    }
+
+    #[inline]
+    fn told(self, decision: Decision) -> Transition {
+        Transition { word: self.word, decision, receipt: self.receipt }
+    }
 }
 
 /// The next state of a counter, and the answer.
@@ -251,7 +262,24 @@ impl Counter {
     /// Decides one request: [`step`](Self::step), with all that there is to [`tell`](Self::tell).
     #[inline]
     pub fn decide(&self, word: Word, now: Timestamp, cost: Cost) -> Transition {
-        self.told(&self.step(word, now, cost), now, cost)
+        match self {
+            Self::SlidingWindow(limit) => {
+                let (step, decision) = limit.decide(word, now, cost);
+                step.told(decision)
+            }
+            Self::TokenBucket(limit) => {
+                let step = limit.step(word, now, cost);
+                step.told(limit.tell(&step, now, cost))
+            }
+            Self::LeakyBucket(limit) => {
+                let step = limit.step(word, now, cost);
+                step.told(limit.tell(&step, now, cost))
+            }
+            Self::FixedWindow(limit) => {
+                let step = limit.step(word, now, cost);
+                step.told(limit.tell(&step, now, cost))
+            }
+        }
     }
 
     /// Charges one request whatever is left, and answers that it was allowed.
@@ -262,7 +290,7 @@ impl Counter {
             Self::LeakyBucket(limit) => limit.force(word, now, cost),
             Self::FixedWindow(limit) => limit.force(word, now, cost),
         };
-        self.told(&step, now, cost)
+        step.told(self.tell(&step, now, cost))
     }
 
     /// Whether one request may go on, and what it does to the state: as much as is needed to go
@@ -282,32 +310,12 @@ impl Counter {
     /// The decision that a step was, for a request of `cost` at `now`.
     #[inline]
     pub fn tell(&self, step: &Step, now: Timestamp, cost: Cost) -> Decision {
-        let (word, delay) = (step.word, step.delay);
-        let allowed = step.is_allowed.then_some(Outcome::Allowed { delay });
         match self {
-            Self::SlidingWindow(limit) => {
-                let outcome = allowed.unwrap_or_else(|| limit.refusal(word, now, cost));
-                limit.decision(outcome, word, now)
-            }
-            Self::TokenBucket(limit) => {
-                let outcome = allowed.unwrap_or_else(|| limit.refusal(word, now, cost));
-                limit.decision(outcome, word, now)
-            }
-            Self::LeakyBucket(limit) => {
-                let outcome = allowed.unwrap_or_else(|| limit.refusal(word, now, cost));
-                limit.decision(outcome, word, now)
-            }
-            Self::FixedWindow(limit) => {
-                let outcome = allowed.unwrap_or_else(|| limit.refusal(word, now, cost));
-                limit.decision(outcome, word, now)
-            }
+            Self::SlidingWindow(limit) => limit.tell(step, now, cost),
+            Self::TokenBucket(limit) => limit.tell(step, now, cost),
+            Self::LeakyBucket(limit) => limit.tell(step, now, cost),
+            Self::FixedWindow(limit) => limit.tell(step, now, cost),
         }
-    }
-
-    #[inline]
-    fn told(&self, step: &Step, now: Timestamp, cost: Cost) -> Transition {
-        let decision = self.tell(step, now, cost);
-        Transition { word: step.word, decision, receipt: step.receipt }
     }
 
     /// Whether a state can be at `word`. One that was written down and read again may be anything;

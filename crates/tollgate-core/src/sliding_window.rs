@@ -8,12 +8,14 @@
 //! The Redis twin of this file is `lua/sliding_window.lua`.
 
 use crate::bounds::WINDOW_NUMBER_MAX;
+use crate::divisor::Divisor;
 use crate::{Cost, Decision, Micros, Outcome, Quota, Receipt, Step, Timestamp, Word};
 
 /// So many units in any period, as two counters can tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SlidingWindow {
     quota: Quota,
+    period: Divisor,
 }
 
 /// What is remembered of one key. Windows are numbered from the epoch.
@@ -28,16 +30,21 @@ struct Counts {
 #[derive(Clone, Copy)]
 struct Standing {
     counts: Counts,
+    /// Ahead of the clock if that went back.
+    moment: Timestamp,
     /// How much of the window has passed.
     elapsed: u64,
     /// How far the clock is behind the window that was already counted.
     behind: Micros,
+    /// What is left of the previous count, and what is left over of that in parts of the period.
+    faded: u64,
+    part: u64,
 }
 
 impl SlidingWindow {
     /// The quota's count in any of its periods.
     pub const fn new(quota: Quota) -> Self {
-        Self { quota }
+        Self { quota, period: Divisor::new(quota.period().as_micros()) }
     }
 
     /// The numbers that define this limit to its Redis twin: count and period.
@@ -48,11 +55,26 @@ impl SlidingWindow {
     #[inline]
     pub(crate) fn step(&self, word: Word, now: Timestamp, cost: Cost) -> Step {
         let word = self.anchored(word, now);
-        let standing = self.standing(word, now);
-        if self.estimate(&standing) + cost.get() > u64::from(self.quota.count()) {
+        self.step_from(word, &self.standing(word, now), cost)
+    }
+
+    #[inline]
+    fn step_from(&self, word: Word, standing: &Standing, cost: Cost) -> Step {
+        if standing.estimate() + cost.get() > u64::from(self.quota.count()) {
             return Step::refused(word);
         }
-        self.charged(word, &standing, cost)
+        self.charged(word, standing, cost)
+    }
+
+    /// A step with the decision that it was. What is left of the previous count is worked out once for both.
+    #[inline]
+    pub(crate) fn decide(&self, word: Word, now: Timestamp, cost: Cost) -> (Step, Decision) {
+        let word = self.anchored(word, now);
+        let mut standing = self.standing(word, now);
+        let step = self.step_from(word, &standing, cost);
+        let outcome = step.allowed().unwrap_or_else(|| self.refusal(&standing, cost));
+        standing.counts.current += step.receipt.cost.units();
+        (step, self.decision(outcome, &standing))
     }
 
     pub(crate) fn force(&self, word: Word, now: Timestamp, cost: Cost) -> Step {
@@ -60,13 +82,20 @@ impl SlidingWindow {
         self.charged(word, &self.standing(word, now), cost)
     }
 
+    /// The decision that a step was.
+    #[inline]
+    pub(crate) fn tell(&self, step: &Step, now: Timestamp, cost: Cost) -> Decision {
+        let standing = self.standing(step.word, now);
+        let outcome = step.allowed().unwrap_or_else(|| self.refusal(&standing, cost));
+        self.decision(outcome, &standing)
+    }
+
     /// Why a request was refused.
-    pub(crate) fn refusal(&self, word: Word, now: Timestamp, cost: Cost) -> Outcome {
+    fn refusal(&self, standing: &Standing, cost: Cost) -> Outcome {
         let Some(room) = u64::from(self.quota.count()).checked_sub(cost.get()) else {
             return Outcome::TooCostly;
         };
-        let wait = self.falls_to(room, &self.standing(word, now));
-        Outcome::Denied { retry_after: Some(wait) }
+        Outcome::Denied { retry_after: Some(self.falls_to(room, standing)) }
     }
 
     pub(crate) fn refund(&self, word: Word, now: Timestamp, receipt: &Receipt) -> Word {
@@ -75,7 +104,7 @@ impl SlidingWindow {
         let number = Counts::from(word).number;
         let mut counts = Counts::from(self.anchored(word, now));
         let units = receipt.cost.units();
-        match number.checked_sub(receipt.at.as_micros() / self.period()) {
+        match number.checked_sub(self.number_at(receipt.at)) {
             Some(0) => counts.current = counts.current.saturating_sub(units),
             Some(1) => counts.previous = counts.previous.saturating_sub(units),
             _ => {}
@@ -86,32 +115,28 @@ impl SlidingWindow {
     pub(crate) fn vacant_at(&self, word: Word) -> Timestamp {
         let counts = Counts::from(word);
         let start = Timestamp::from_micros(counts.number.saturating_mul(self.period()));
-        let standing = Standing { counts, elapsed: 0, behind: Micros::ZERO };
-        start.plus(self.falls_to(0, &standing))
+        start.plus(self.falls_to(0, &self.standing_at(counts, start, 0, Micros::ZERO)))
     }
 
     /// Units in use at `now`, rounded up, and the moment they count from: ahead of `now` if the
     /// clock went back.
     pub(crate) fn used(&self, word: Word, now: Timestamp) -> (u32, Timestamp) {
         let standing = self.standing(word, now);
-        let rest = self.period() - standing.elapsed;
-        let (whole, part) = multiply_divide(standing.counts.previous.into(), rest, self.period());
-        let estimate = u64::from(standing.counts.current) + whole;
+        let estimate = standing.estimate();
         // What is estimated at nothing may have been forgotten, so it must count as nothing.
-        let used = if estimate == 0 { 0 } else { estimate + u64::from(part > 0) };
-        (u32::try_from(used).unwrap_or(u32::MAX), self.moment(&standing))
+        let used = if estimate == 0 { 0 } else { estimate + u64::from(standing.part > 0) };
+        (u32::try_from(used).unwrap_or(u32::MAX), standing.moment)
     }
 
     pub(crate) fn with_used(&self, used: u32, now: Timestamp) -> Word {
-        let number = now.as_micros() / self.period();
-        Counts { current: used, previous: 0, number }.into()
+        Counts { current: used, previous: 0, number: self.number_at(now) }.into()
     }
 
     /// No window starts after the end of time.
     pub(crate) fn can_be_at(&self, word: Word) -> bool {
         let counts = Counts::from(word);
         (word.low | word.high) >> Word::HALF_BITS == 0
-            && counts.number <= Timestamp::END.as_micros() / self.period()
+            && counts.number <= self.number_at(Timestamp::END)
     }
 
     pub(crate) fn counts_like(&self, other: &Self) -> bool {
@@ -130,7 +155,13 @@ impl SlidingWindow {
 
     #[inline]
     const fn period(&self) -> u64 {
-        self.quota.period().as_micros()
+        self.period.get()
+    }
+
+    /// The number of the window that a moment is in.
+    #[inline]
+    fn number_at(&self, moment: Timestamp) -> u64 {
+        self.period.divide(moment.as_micros())
     }
 
     /// A window more than one period ahead counts as the next one: a clock that stepped back locks
@@ -142,44 +173,63 @@ impl SlidingWindow {
         if counts.number.saturating_mul(self.period()) <= now.as_micros() {
             return word;
         }
-        let latest = now.as_micros() / self.period() + 1;
+        let latest = self.number_at(now) + 1;
         Counts { number: counts.number.min(latest), ..counts }.into()
     }
 
     #[inline]
-    fn standing(&self, word: Word, now: Timestamp) -> Standing {
+    fn standing(&self, word: Word, moment: Timestamp) -> Standing {
         let stored = Counts::from(word);
-        let (now, period) = (now.as_micros(), self.period());
+        let (now, period) = (moment.as_micros(), self.period());
         let start = stored.number.saturating_mul(period);
         if start > now {
-            return Standing { counts: stored, elapsed: 0, behind: Micros::new(start - now) };
+            let behind = Micros::new(start - now);
+            return self.standing_at(stored, Timestamp::from_micros(start), 0, behind);
         }
         let behind = Micros::ZERO;
         let elapsed = now - start;
         if elapsed < period {
-            return Standing { counts: stored, elapsed, behind };
+            return self.standing_at(stored, moment, elapsed, behind);
         }
-        let number = now / period;
+        let number = self.period.divide(now);
         let previous = if elapsed < 2 * period { stored.current } else { 0 };
         let counts = Counts { current: 0, previous, number };
-        Standing { counts, elapsed: now - number * period, behind }
-    }
-
-    /// The moment of a standing: ahead of the clock if that went back.
-    #[inline]
-    fn moment(&self, standing: &Standing) -> Timestamp {
-        let start = standing.counts.number.saturating_mul(self.period());
-        Timestamp::from_micros(start.saturating_add(standing.elapsed))
+        self.standing_at(counts, moment, now - number * period, behind)
     }
 
     #[inline]
-    fn estimate(&self, standing: &Standing) -> u64 {
-        let Counts { current, previous, .. } = standing.counts;
-        if previous == 0 {
-            return current.into();
+    fn standing_at(
+        &self,
+        counts: Counts,
+        moment: Timestamp,
+        elapsed: u64,
+        behind: Micros,
+    ) -> Standing {
+        let (faded, part) = self.faded(counts.previous.into(), self.period() - elapsed);
+        Standing { counts, moment, elapsed, behind, faded, part }
+    }
+
+    /// What is left of a previous count when there is so much left of its window's successor.
+    #[inline]
+    fn faded(&self, previous: u64, rest: u64) -> (u64, u64) {
+        match previous.checked_mul(rest) {
+            Some(product) if product < Divisor::BOUND => {
+                let whole = self.period.divide(product);
+                (whole, product - whole * self.period())
+            }
+            _ => multiply_divide(previous, rest, self.period()),
         }
-        let rest = self.period() - standing.elapsed;
-        u64::from(current) + multiply_divide(previous.into(), rest, self.period()).0
+    }
+
+    /// How long until the estimate is one less, or at most `room` if that is less.
+    #[inline]
+    fn falls_by_one(&self, room: u64, standing: &Standing) -> Micros {
+        if standing.faded == 0 || standing.estimate() - 1 != room {
+            return self.falls_to(room, standing);
+        }
+        // What is left over fades first, and then the next moment takes one more.
+        let wait = standing.part / u64::from(standing.counts.previous) + 1;
+        Micros::new(wait).plus(standing.behind)
     }
 
     /// How long until the estimate is at most `room`.
@@ -215,21 +265,21 @@ impl SlidingWindow {
             word: if cost == Cost::PEEK { word } else { Counts { current, ..counts }.into() },
             is_allowed: true,
             delay: Micros::ZERO,
-            receipt: Receipt { at: self.moment(standing), cost: taken, debt_before: 0 },
+            receipt: Receipt { at: standing.moment, cost: taken, debt_before: 0 },
         }
     }
 
-    /// The figures of a state at `now`, with the outcome that led to it.
-    pub(crate) fn decision(&self, outcome: Outcome, word: Word, now: Timestamp) -> Decision {
-        let standing = self.standing(word, now);
-        let used = self.estimate(&standing);
+    /// The figures of a state, with the outcome that led to it.
+    #[inline]
+    fn decision(&self, outcome: Outcome, standing: &Standing) -> Decision {
+        let used = standing.estimate();
         let limit = u64::from(self.quota.count());
         let remaining = limit.saturating_sub(used);
         let (reset_after, next_after) = if used == 0 {
             (Micros::ZERO, Micros::ZERO)
         } else {
             let next = limit.saturating_sub(remaining + 1);
-            (self.falls_to(0, &standing), self.falls_to(next, &standing))
+            (self.falls_to(0, standing), self.falls_by_one(next, standing))
         };
         Decision {
             outcome,
@@ -238,6 +288,13 @@ impl SlidingWindow {
             reset_after,
             next_after: Some(next_after),
         }
+    }
+}
+
+impl Standing {
+    #[inline]
+    fn estimate(&self) -> u64 {
+        u64::from(self.counts.current) + self.faded
     }
 }
 

@@ -9,14 +9,15 @@
 //! The Redis twin of this file is `lua/token_bucket.lua`.
 
 use crate::bounds::{CAPACITY_TICKS_MAX, EXACT_MAX, REFILL_MICROS_MAX};
+use crate::divisor::Divisor;
 use crate::{Cost, Decision, Micros, Outcome, Quota, QuotaError, Receipt, Timestamp};
 use crate::{Step, Word};
 
 /// A bucket of `burst` units that refills at a quota's rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TokenBucket {
-    ticks_per_unit: u64,
-    ticks_per_micro: u64,
+    ticks_per_unit: Divisor,
+    ticks_per_micro: Divisor,
     burst: u32,
     period: Micros,
 }
@@ -45,7 +46,7 @@ impl TokenBucket {
             // A rate of nothing never refills, and a bucket of nothing needs no refill: either
             // denies everything, but only an empty bucket can promise that from the start.
             return match burst {
-                0 => Ok(Self { ticks_per_unit: 1, ticks_per_micro: 1, burst: 0, period }),
+                0 => Ok(Self::of_ticks(1, 1, 0, period)),
                 _ => Err(QuotaError::RefillTooSlow { quota, burst }),
             };
         }
@@ -58,8 +59,7 @@ impl TokenBucket {
         let exact_per_micro = u64::from(quota.count()) / divisor;
         let most_per_unit = CAPACITY_TICKS_MAX / u64::from(burst);
         if exact_per_unit <= most_per_unit {
-            let (ticks_per_unit, ticks_per_micro) = (exact_per_unit, exact_per_micro);
-            return Ok(Self { ticks_per_unit, ticks_per_micro, burst, period });
+            return Ok(Self::of_ticks(exact_per_unit, exact_per_micro, burst, period));
         }
         // The finest tick that still fits; a unit then costs a little more time than asked.
         let ticks_per_micro =
@@ -68,13 +68,19 @@ impl TokenBucket {
             u64::try_from((u128::from(ticks_per_micro) * period_micros).div_ceil(count))
                 .expect("no more than the most that fits");
         debug_assert!(ticks_per_micro >= 1 && ticks_per_unit <= most_per_unit);
-        Ok(Self { ticks_per_unit, ticks_per_micro, burst, period })
+        Ok(Self::of_ticks(ticks_per_unit, ticks_per_micro, burst, period))
+    }
+
+    const fn of_ticks(per_unit: u64, per_micro: u64, burst: u32, period: Micros) -> Self {
+        let (ticks_per_unit, ticks_per_micro) = (Divisor::new(per_unit), Divisor::new(per_micro));
+        Self { ticks_per_unit, ticks_per_micro, burst, period }
     }
 
     /// The numbers that define this limit to its Redis twin.
     pub fn numbers(&self) -> [u64; 4] {
         let period = self.period.as_micros();
-        [self.ticks_per_unit, self.ticks_per_micro, u64::from(self.burst), period]
+        let [per_unit, per_micro] = [self.ticks_per_unit, self.ticks_per_micro].map(|it| it.get());
+        [per_unit, per_micro, u64::from(self.burst), period]
     }
 
     /// The limit that has these [`numbers`](Self::numbers), if one has.
@@ -83,13 +89,10 @@ impl TokenBucket {
         let burst = u32::try_from(burst).ok()?;
         let capacity = ticks_per_unit.checked_mul(u64::from(burst))?;
         let period = Quota::new(0, Micros::new(period)).ok()?.period();
-        let ticks = ticks_per_unit > 0 && (1..=CAPACITY_TICKS_MAX).contains(&ticks_per_micro);
-        (ticks && capacity <= CAPACITY_TICKS_MAX).then_some(Self {
-            ticks_per_unit,
-            ticks_per_micro,
-            burst,
-            period,
-        })
+        let ticks = [ticks_per_unit, ticks_per_micro];
+        let can_be = ticks.iter().all(|ticks| (1..=CAPACITY_TICKS_MAX).contains(ticks));
+        (can_be && capacity <= CAPACITY_TICKS_MAX)
+            .then(|| Self::of_ticks(ticks_per_unit, ticks_per_micro, burst, period))
     }
 
     #[inline]
@@ -99,18 +102,19 @@ impl TokenBucket {
             let word = self.anchored(word, now);
             return self.step_from(word, &self.standing(word, now), cost);
         };
-        let repaid = elapsed.saturating_mul(self.ticks_per_micro);
+        let repaid = elapsed.saturating_mul(self.ticks_per_micro.get());
         let debt = word.low.saturating_sub(repaid);
         self.step_from(word, &Standing { debt, now, behind: Micros::ZERO }, cost)
     }
 
     #[inline]
     fn step_from(&self, word: Word, standing: &Standing, cost: Cost) -> Step {
-        let price = self.price(cost);
-        if cost.units() > self.burst || standing.debt > self.capacity() - price {
-            return Step::refused(word);
+        match self.room(cost) {
+            Some(room) if standing.debt <= room => {
+                self.charged(word, standing, cost, self.capacity() - room)
+            }
+            _ => Step::refused(word),
         }
-        self.charged(word, standing, cost, price)
     }
 
     /// Charges whatever the bucket holds.
@@ -121,13 +125,18 @@ impl TokenBucket {
         self.charged(word, &standing, cost, price)
     }
 
+    /// The decision that a step was.
+    #[inline]
+    pub(crate) fn tell(&self, step: &Step, now: Timestamp, cost: Cost) -> Decision {
+        let outcome = step.allowed().unwrap_or_else(|| self.refusal(step.word, now, cost));
+        self.decision(outcome, step.word, now)
+    }
+
     /// Why a request was refused.
-    pub(crate) fn refusal(&self, word: Word, now: Timestamp, cost: Cost) -> Outcome {
-        if cost.units() > self.burst {
-            return Outcome::TooCostly;
-        }
+    fn refusal(&self, word: Word, now: Timestamp, cost: Cost) -> Outcome {
+        let Some(room) = self.room(cost) else { return Outcome::TooCostly };
         let standing = self.standing(word, now);
-        let excess = standing.debt - (self.capacity() - self.price(cost));
+        let excess = standing.debt - room;
         Outcome::Denied { retry_after: Some(self.repaid_in(excess, &standing)) }
     }
 
@@ -159,7 +168,7 @@ impl TokenBucket {
         let debt_before = receipt.debt_before.min(EXACT_MAX);
         let price = self.price(receipt.cost).min(EXACT_MAX - debt_before);
         let elapsed = reached.since(receipt.at).as_micros();
-        let repaid = elapsed.saturating_mul(self.ticks_per_micro);
+        let repaid = elapsed.saturating_mul(self.ticks_per_micro.get());
         let line = (debt_before + price).saturating_sub(repaid);
         let back = line.min(price).min(standing.debt);
         match standing.debt - back {
@@ -171,14 +180,14 @@ impl TokenBucket {
 
     pub(crate) fn vacant_at(&self, word: Word) -> Timestamp {
         let bucket = Bucket::from(word);
-        bucket.updated_at.plus(Micros::new(bucket.debt.div_ceil(self.ticks_per_micro)))
+        bucket.updated_at.plus(Micros::new(self.ticks_per_micro.divide_up(bucket.debt)))
     }
 
     /// Units in use at `now`, rounded up, and the moment they count from: ahead of `now` if the
     /// clock went back.
     pub(crate) fn used(&self, word: Word, now: Timestamp) -> (u32, Timestamp) {
         let standing = self.standing(word, now);
-        let units = standing.debt.div_ceil(self.ticks_per_unit);
+        let units = self.ticks_per_unit.divide_up(standing.debt);
         (u32::try_from(units).unwrap_or(u32::MAX), standing.now)
     }
 
@@ -211,12 +220,20 @@ impl TokenBucket {
 
     #[inline]
     pub(crate) fn standing(&self, word: Word, now: Timestamp) -> Standing {
-        let bucket = Bucket::from(word);
-        let behind = bucket.updated_at.since(now);
-        let now = now.max(bucket.updated_at);
-        let elapsed = now.since(bucket.updated_at).as_micros();
-        let repaid = elapsed.saturating_mul(self.ticks_per_micro);
-        Standing { debt: bucket.debt.saturating_sub(repaid), now, behind }
+        let Bucket { debt, updated_at } = Bucket::from(word);
+        if now <= updated_at {
+            return Standing { debt, now: updated_at, behind: updated_at.since(now) };
+        }
+        let elapsed = now.since(updated_at).as_micros();
+        let repaid = elapsed.saturating_mul(self.ticks_per_micro.get());
+        Standing { debt: debt.saturating_sub(repaid), now, behind: Micros::ZERO }
+    }
+
+    /// What a bucket may owe for `cost` to be taken; nothing if it never holds so much.
+    #[inline]
+    pub(crate) fn room(&self, cost: Cost) -> Option<u64> {
+        let left = self.burst.checked_sub(cost.units())?;
+        Some(u64::from(left) * self.ticks_per_unit.get())
     }
 
     /// How long until `ticks` of the debt are repaid.
@@ -225,16 +242,7 @@ impl TokenBucket {
         if ticks == 0 {
             return Micros::ZERO;
         }
-        self.micros_to_repay(ticks).plus(standing.behind)
-    }
-
-    #[inline]
-    fn micros_to_repay(&self, ticks: u64) -> Micros {
-        // Most quotas have one tick a microsecond, and a division costs as much as the rest.
-        Micros::new(match self.ticks_per_micro {
-            1 => ticks,
-            ticks_per_micro => ticks.div_ceil(ticks_per_micro),
-        })
+        Micros::new(self.ticks_per_micro.divide_up(ticks)).plus(standing.behind)
     }
 
     #[inline]
@@ -249,15 +257,16 @@ impl TokenBucket {
     }
 
     /// The figures of a state at `now`, with the outcome that led to it.
+    #[inline]
     pub(crate) fn decision(&self, outcome: Outcome, word: Word, now: Timestamp) -> Decision {
         let standing = self.standing(word, now);
         let debt = standing.debt;
         let free = self.capacity().saturating_sub(debt);
-        let remaining = free / self.ticks_per_unit;
+        let remaining = self.ticks_per_unit.divide(free);
         let next = if remaining == u64::from(self.burst) {
             0
         } else {
-            debt + (remaining + 1) * self.ticks_per_unit - self.capacity()
+            debt + (remaining + 1) * self.ticks_per_unit.get() - self.capacity()
         };
         Decision {
             outcome,
@@ -270,7 +279,7 @@ impl TokenBucket {
 
     #[inline]
     pub(crate) fn capacity(&self) -> u64 {
-        u64::from(self.burst) * self.ticks_per_unit
+        u64::from(self.burst) * self.ticks_per_unit.get()
     }
 
     pub(crate) const fn burst(&self) -> u32 {
@@ -280,7 +289,7 @@ impl TokenBucket {
     /// What `cost` adds to the debt, at most what a debt can be.
     #[inline]
     pub(crate) fn price(&self, cost: Cost) -> u64 {
-        cost.get().saturating_mul(self.ticks_per_unit).min(EXACT_MAX)
+        cost.get().saturating_mul(self.ticks_per_unit.get()).min(EXACT_MAX)
     }
 }
 

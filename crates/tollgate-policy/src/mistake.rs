@@ -308,12 +308,26 @@ impl<'t> Source<'t> {
     }
 
     fn line(&self, number: u32) -> Option<&'t str> {
-        let starts = self.line_starts.get_or_init(|| {
+        let start = *self.line_starts().get(number.checked_sub(1)? as usize)?;
+        Some(self.text[start..].lines().next().unwrap_or(""))
+    }
+
+    fn line_starts(&self) -> &[usize] {
+        self.line_starts.get_or_init(|| {
             let ends = self.text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n');
             std::iter::once(0).chain(ends.map(|(end, _)| end + 1)).collect()
-        });
-        let start = *starts.get(number.checked_sub(1)? as usize)?;
-        Some(self.text[start..].lines().next().unwrap_or(""))
+        })
+    }
+
+    /// The span, or the end of the text if it lies behind that: what is missing from a last line
+    /// that was not ended, the scanner looks for in the next.
+    fn within(&self, span: Span) -> Span {
+        let last = self.line_starts().len() as u32;
+        if span.line <= last {
+            return span;
+        }
+        let column = self.line(last).map_or(1, |line| line.chars().count() as u32 + 1);
+        Span { line: last, column, length: 0 }
     }
 
     /// Whether a line stands under `store`, or may do so since the policy is one map in braces.
@@ -475,6 +489,7 @@ impl Report {
             self.untold += 1;
             return;
         }
+        let span = source.within(span);
         let sentence = sentence.into().chars().flat_map(escaped).collect();
         let snippet = if source.secret { None } else { source.snippet(span) };
         let mistake = Mistake { place: source.place(span), sentence, snippet };

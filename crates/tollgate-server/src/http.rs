@@ -22,8 +22,8 @@ use crate::gate::Gate;
 use crate::http1::{self, Answer};
 use crate::prefixed::Prefixed;
 
-pub use check::read_checks;
 pub(crate) use check::{Attributes, Units};
+pub use check::{ReadAs, read_checks};
 pub(crate) use object::Object;
 
 /// What this door answers, for people and programs who want to know.

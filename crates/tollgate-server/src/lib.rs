@@ -55,7 +55,7 @@ mod workers;
 
 pub use door::Door;
 #[doc(hidden)]
-pub use http::read_checks;
+pub use http::{ReadAs, read_checks};
 #[doc(hidden)]
 pub use resp::conversation;
 pub use server::{QUICKSTART, Server, Source, StartError};

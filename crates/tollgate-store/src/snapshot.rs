@@ -28,4 +28,6 @@ mod file;
 mod format;
 
 pub use file::{Keeper, Restored};
+#[doc(hidden)]
+pub use format::sealed;
 pub use format::{SnapshotError, read, write};

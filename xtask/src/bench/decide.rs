@@ -3,10 +3,12 @@
 //! Seconds depend on the machine and on what else it does; instructions depend on the code and the
 //! compiler alone, so a change of cost shows as a change of a line. Each algorithm runs N and then
 //! 2 N decisions, and the difference is divided by N: what starting the program costs cancels out.
+//! Nanoseconds are measured in the same way and written beside, for orientation; nothing is held to them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use crate::parts;
 use crate::shell;
@@ -16,6 +18,11 @@ const PAGE: &str = "docs/instructions.md";
 
 /// Enough that a stray instruction in N decisions vanishes, few enough to take a second.
 const DECISIONS: u64 = 100_000;
+
+/// Decisions that are timed, of which the quickest of so many runs counts: others share the machine, and
+/// noise only ever adds.
+const TIMED_DECISIONS: u64 = 5_000_000;
+const TIMED_RUNS: usize = 9;
 
 /// How far a count may be from the recorded one: what the layout of a build moves by itself.
 const TOLERANCE_PERCENT: u64 = 2;
@@ -27,7 +34,7 @@ pub(crate) fn record() -> Result<(), String> {
     for difference in differences(&before, &now) {
         eprintln!("{difference}");
     }
-    let page = page_of(&now);
+    let page = page_of(&now, &time_all(&now)?);
     fs::write(shell::root().join(PAGE), page)
         .map_err(|error| format!("cannot write {PAGE}: {error}"))?;
     eprintln!("wrote {PAGE}");
@@ -66,12 +73,16 @@ struct Cost {
 
 impl Cost {
     fn text(&self) -> String {
-        format!("{}.{}", self.tenths / 10, self.tenths % 10)
+        tenths_as_text(self.tenths)
     }
 
     fn is_near(&self, other: &Self) -> bool {
         self.tenths.abs_diff(other.tenths) * 100 <= self.tenths * TOLERANCE_PERCENT
     }
+}
+
+fn tenths_as_text(tenths: u64) -> String {
+    format!("{}.{}", tenths / 10, tenths % 10)
 }
 
 fn recorded() -> Result<Counts, String> {
@@ -85,7 +96,7 @@ fn measure() -> Result<Counts, String> {
     parts::require(parts::FOR_INSTRUCTION_COUNTS)?;
     let build = ["build", "--release", "--package", "tollgate-core", "--example", "decide_cost"];
     shell::run(&mut shell::cargo(&build))?;
-    let program = shell::target_dir().join("release/examples/decide_cost");
+    let program = program();
     let listed = shell::output(Command::new(&program).arg("--list"))?;
     let mut costs = Vec::new();
     for algorithm in listed.split_whitespace() {
@@ -94,6 +105,41 @@ fn measure() -> Result<Counts, String> {
         costs.push(cost);
     }
     Ok(Counts { compiler: compiler()?, costs })
+}
+
+fn program() -> PathBuf {
+    shell::target_dir().join("release/examples/decide_cost")
+}
+
+/// Tenths of a nanosecond per decision of each algorithm that was counted, in their order.
+fn time_all(counts: &Counts) -> Result<Vec<u64>, String> {
+    let time = |cost: &Cost| {
+        let (once, twice) = (TIMED_DECISIONS, 2 * TIMED_DECISIONS);
+        let difference = quickest(&cost.algorithm, twice)?
+            .saturating_sub(quickest(&cost.algorithm, once)?)
+            .as_nanos();
+        let tenths = difference as u64 * 10 / TIMED_DECISIONS;
+        eprintln!("{}: {} ns per decision", cost.algorithm, tenths_as_text(tenths));
+        Ok(tenths)
+    };
+    counts.costs.iter().map(time).collect()
+}
+
+fn quickest(algorithm: &str, decisions: u64) -> Result<Duration, String> {
+    let mut best = Duration::MAX;
+    for _ in 0..TIMED_RUNS {
+        let mut command = Command::new(program());
+        command.arg(algorithm).arg(decisions.to_string());
+        let start = now();
+        shell::output(&mut command)?;
+        best = best.min(start.elapsed());
+    }
+    Ok(best)
+}
+
+#[expect(clippy::disallowed_methods, reason = "how long a program ran is told by a clock")]
+fn now() -> Instant {
+    Instant::now()
 }
 
 fn measure_one(program: &Path, algorithm: &str) -> Result<Cost, String> {
@@ -132,22 +178,24 @@ fn compiler() -> Result<String, String> {
     Ok(format!("{} for {}", version.trim(), std::env::consts::ARCH))
 }
 
-fn page_of(counts: &Counts) -> String {
+fn page_of(counts: &Counts, nanos_tenths: &[u64]) -> String {
     let mut text = format!(
         "# Instructions per decision\n\
          \n\
          Counted under callgrind by `cargo xtask bench decide`, which writes this page;\n\
          `cargo xtask bench decide --check` fails when a count is off by more than\n\
-         {TOLERANCE_PERCENT} %.\n\
+         {TOLERANCE_PERCENT} %. Nanoseconds are of the machine that wrote it, with the loop around a decision; at\n\
+         most 15 are asked for. They are not compared.\n\
          \n\
          Compiler: {}\n\
          \n\
-         | algorithm | instructions per decision |\n\
-         |---|---|\n",
+         | algorithm | instructions per decision | ns |\n\
+         |---|---|---|\n",
         counts.compiler
     );
-    for cost in &counts.costs {
-        text += &format!("| `{}` | {} |\n", cost.algorithm, cost.text());
+    for (cost, nanos) in counts.costs.iter().zip(nanos_tenths) {
+        let (count, nanos) = (cost.text(), tenths_as_text(*nanos));
+        text += &format!("| `{}` | {count} | {nanos} |\n", cost.algorithm);
     }
     text
 }
@@ -162,7 +210,7 @@ fn counts_of(page: &str) -> Counts {
 
 fn cost_of(row: &str) -> Option<Cost> {
     let (algorithm, rest) = row.strip_prefix("| `")?.split_once("` | ")?;
-    let (whole, tenth) = rest.strip_suffix(" |")?.split_once('.')?;
+    let (whole, tenth) = rest.split(" |").next()?.split_once('.')?;
     let tenths = whole.parse::<u64>().ok()? * 10 + tenth.parse::<u64>().ok()?;
     Some(Cost { algorithm: algorithm.to_owned(), tenths })
 }
@@ -212,7 +260,7 @@ mod tests {
     #[test]
     fn a_page_reads_back_as_it_was_written() {
         let counts = counts(&[("token_bucket", 613), ("sliding_log", 10_000), ("concurrency", 5)]);
-        assert_eq!(counts_of(&page_of(&counts)), counts);
+        assert_eq!(counts_of(&page_of(&counts, &[11, 12, 13])), counts);
     }
 
     #[test]

@@ -144,6 +144,19 @@ fn a_bucket_that_would_never_refill_is_an_error() {
 }
 
 #[test]
+fn numbers_of_no_bucket_are_refused_though_an_empty_one_could_hold_them() {
+    let period = YEAR.as_micros();
+    for algorithm in [Algorithm::TokenBucket, Algorithm::LeakyBucket] {
+        for (per_unit, per_micro) in [(u64::MAX, 1), (1 << 62, 1), (0, 1), (1, 0), (1, u64::MAX)] {
+            let numbers = [per_unit, per_micro, 0, period, 0];
+            assert_eq!(Limit::from_numbers(algorithm, numbers), None, "{numbers:?}");
+        }
+        let empty = [1, 1, 0, period, 0];
+        assert!(Limit::from_numbers(algorithm, empty).is_some());
+    }
+}
+
+#[test]
 fn a_log_longer_than_logs_get_is_an_error() {
     let error = QuotaError::LogTooLong { count: LOG_ENTRIES_MAX + 1 };
     assert_eq!(Limit::sliding_log(Quota::per_hour(LOG_ENTRIES_MAX + 1)), Err(error.clone()));

@@ -31,6 +31,14 @@ fn a_half_written_file_is_refused_or_means_what_it_says_so_far() {
 }
 
 #[test]
+fn a_mistake_in_a_last_line_without_an_end_is_told_of_that_line() {
+    let mistakes = parse("limits: []\nlimi").unwrap_err();
+    let places: Vec<(usize, usize)> =
+        mistakes.iter().map(|it| (it.place().line, it.place().column)).collect();
+    assert_eq!(places, [(2, 5)], "{mistakes}");
+}
+
+#[test]
 fn a_file_beyond_the_bound_is_refused_unread() {
     let text = "# ".to_owned() + &"x".repeat(POLICY_BYTES_MAX);
     assert_eq!(refusal(&text), "the policy is 33 MiB long; the most is 32 MiB");

@@ -9,6 +9,7 @@ mod index;
 mod keys;
 mod layers;
 mod matching;
+mod plain;
 mod random;
 mod settings;
 mod shards;

@@ -371,11 +371,23 @@ impl<'de> Deserialize<'de> for Units {
     }
 }
 
-/// How many checks a body or query can be read as, in every way there is. For tests and fuzzing.
+/// What a body or query can be read as. For tests and fuzzing.
 #[doc(hidden)]
-pub fn read_checks(bytes: &[u8]) -> usize {
-    let one = serde_json::from_slice::<Object<Check<'_>>>(bytes).is_ok();
-    let many = serde_json::from_slice::<Batch<'_>>(bytes).map_or(0, |batch| batch.count);
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReadAs {
+    pub is_body: bool,
+    /// Checks of a batch.
+    pub batch: usize,
+    pub is_query: bool,
+}
+
+/// Reads a check in every way there is. For tests and fuzzing.
+#[doc(hidden)]
+pub fn read_checks(bytes: &[u8]) -> ReadAs {
     let text = std::str::from_utf8(bytes).unwrap_or_default();
-    many + usize::from(one) + usize::from(Check::from_query(text).is_ok())
+    ReadAs {
+        is_body: serde_json::from_slice::<Object<Check<'_>>>(bytes).is_ok(),
+        batch: serde_json::from_slice::<Batch<'_>>(bytes).map_or(0, |batch| batch.count),
+        is_query: Check::from_query(text).is_ok(),
+    }
 }

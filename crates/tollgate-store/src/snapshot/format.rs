@@ -86,6 +86,15 @@ pub fn read(
     Ok(store)
 }
 
+/// The snapshot with this payload, be it rubbish behind checksums that fit. For tests and fuzzing.
+#[doc(hidden)]
+pub fn sealed(payload: &[u8]) -> Vec<u8> {
+    let start = [&MAGIC[..], &VERSION.to_le_bytes()].concat();
+    let mut blocks = BlockWriter::new(start);
+    let written = blocks.write(payload).and_then(|()| blocks.finish());
+    written.expect("memory takes everything")
+}
+
 /// States on their way to a file.
 #[derive(Default)]
 struct States {

@@ -395,6 +395,33 @@ mod bad_files {
             assert!(read.is_err() || bytes == good, "{bytes:?}");
         }
     }
+
+    #[test]
+    fn rubbish_behind_checksums_that_fit_is_refused_or_read_as_it_is() {
+        let whole = bytes_of(&one_of_each());
+        // What is sealed, without the name, the version, the header of its one block and its checksum.
+        let payload = &whole[17..whole.len() - 16];
+        assert_eq!(snapshot::sealed(payload), whole);
+        let read = |bytes: &[u8]| snapshot::read(bytes, Subject::of_size(0).clock, 0);
+        let written = |store: &MemoryStore| snapshot::write(store, Vec::new()).expect("to memory");
+        let mut rng = Rng::new(13);
+        let mut read_well = 0;
+        for _ in 0..5_000 {
+            let mut bytes = payload.to_vec();
+            for _ in 0..1 + rng.below(3) {
+                let place = rng.below(bytes.len() as u64) as usize;
+                let random = rng.next() as u8;
+                bytes[place] = rng.pick(&[0, 1, 4, 5, 0x7F, 0xFF, random]);
+            }
+            if let Ok(store) = read(&snapshot::sealed(&bytes)) {
+                read_well += 1;
+                let once = written(&store);
+                let again = read(&once).expect("what was written is read");
+                assert_eq!(written(&again), once, "{bytes:?}");
+            }
+        }
+        assert!(read_well > 500, "{read_well}");
+    }
 }
 
 /// A store that goes on from the file at `path`, and what became of it.
