@@ -10,6 +10,7 @@ use std::task::{Context, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::time::{ClockId, clock_gettime};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::LocalSet;
 use tollgate_core::{ChargeId, Cost, Key, Limit, Value, lua};
@@ -37,11 +38,11 @@ pub struct Done {
     pub elapsed: Duration,
 }
 
-/// How long answers took, in microseconds.
-#[derive(Clone, Copy)]
-pub struct Waits {
-    pub p50_micros: f64,
-    pub p99_micros: f64,
+/// What came of asking at a rate.
+pub struct Paced {
+    pub waits: Vec<Duration>,
+    /// The longest that somebody else had our core at a time.
+    pub stop: Duration,
 }
 
 /// How far apart callers at a rate ask: a few at once, as a server does that looks at its sockets so often.
@@ -77,13 +78,11 @@ impl Load {
         self.0.store.settled() == before
     }
 
-    /// The script that the store calls, with the argument of its call written into it:
-    /// `redis-benchmark` cannot send one that holds a zero byte.
-    pub fn script_with_argument(&self) -> String {
+    /// What the store tells the script about a key, besides its name: the time, which is the server's own, and
+    /// the charge.
+    pub fn arguments(&self) -> [Vec<u8>; 2] {
         let limit = self.0.limits[0].1.limit();
-        let argument = lua::Charge::new(limit, Cost::ONE, ChargeId(7)).argument();
-        let escaped: String = argument.iter().map(|byte| format!("\\{byte:03}")).collect();
-        format!("local ARGV = {{ '', '{escaped}' }}\n{}", lua::TAKE)
+        [Vec::new(), lua::Charge::new(limit, Cost::ONE, ChargeId(0)).argument()]
     }
 
     /// What a key is called in Redis.
@@ -121,10 +120,10 @@ impl Load {
     }
 
     /// Asks so many times a second, whether or not answers come.
-    pub fn paced(&self, per_second: f64, time: Duration) -> Waits {
+    pub fn paced(&self, per_second: f64, time: Duration) -> Paced {
         let mut waits = Vec::new();
         let mut unanswered: Vec<(Asked<Answers>, Instant)> = Vec::new();
-        pace(per_second, time, |due| {
+        let stop = pace(per_second, time, |due| {
             for &(number, due_at) in due {
                 unanswered.push((self.0.ask(self.key_of(number), Cost::ONE), due_at));
             }
@@ -142,28 +141,25 @@ impl Load {
             });
             unanswered.is_empty()
         });
-        Waits::of(waits)
+        Paced { waits, stop }
     }
 
-    /// The same script asked at the same rate over a bare connection, and its answer left out: as soon as this
+    /// The same script asked at the same rate over a bare connection, and its answers counted: as soon as this
     /// server, and this machine, can answer.
-    pub fn paced_alone(&self, redis: &Redis, per_second: f64, time: Duration) -> Waits {
-        const REPLY: &[u8] = b":1\r\n";
-        let script = self.script_with_argument();
-        let sha = redis.load(&format!("(function() {script} end)() return 1"));
+    pub fn paced_alone(&self, redis: &Redis, per_second: f64, time: Duration) -> Paced {
+        const LINES: usize = lua::ANSWER_FIELDS + 1;
+        let sha = redis.load(lua::TAKE);
+        let [now, charge] = self.arguments();
         let mut stream = redis.connect();
         stream.set_nonblocking(true).expect("an option of every socket");
         let (mut waits, mut unanswered) = (Vec::new(), VecDeque::new());
-        let (mut commands, mut replies, mut partial) = (Vec::new(), vec![0; 1 << 16], 0);
-        pace(per_second, time, |due| {
+        let (mut commands, mut replies, mut lines) = (Vec::new(), vec![0; 1 << 16], 0);
+        let stop = pace(per_second, time, |due| {
             for &(number, due_at) in due {
                 let name = self.name(self.key_of(number));
-                let length = name.len();
-                write!(
-                    commands,
-                    "*4\r\n$7\r\nEVALSHA\r\n$40\r\n{sha}\r\n$1\r\n1\r\n${length}\r\n{name}\r\n"
-                )
-                .expect("memory takes whatever is written");
+                let words: [&[u8]; 6] =
+                    [b"EVALSHA", sha.as_bytes(), b"1", name.as_bytes(), &now, &charge];
+                write_command(&mut commands, &words);
                 unanswered.push_back(due_at);
             }
             if !commands.is_empty() {
@@ -171,14 +167,13 @@ impl Load {
                 commands.drain(..written);
             }
             let read = if_ready(stream.read(&mut replies));
-            let expected = REPLY.iter().cycle().skip(partial);
-            assert!(replies[..read].iter().zip(expected).all(|(byte, it)| byte == it));
-            let answered = (partial + read) / REPLY.len();
-            partial = (partial + read) % REPLY.len();
+            lines += memchr::memchr_iter(b'\n', &replies[..read]).count();
+            let answered = lines / LINES;
+            lines %= LINES;
             waits.extend(unanswered.drain(..answered).map(|due_at: Instant| due_at.elapsed()));
             unanswered.is_empty()
         });
-        Waits::of(waits)
+        Paced { waits, stop }
     }
 
     fn key_of(&self, number: u32) -> u32 {
@@ -188,27 +183,50 @@ impl Load {
 
 /// Calls `ask` again and again, on every beat with the numbers of what became due since the last and when each was,
 /// otherwise with none, until the time is over and it says that everything is answered. It never sleeps: the
-/// system wakes us late, by most of a millisecond at times, and that would look as if Redis were.
-fn pace(per_second: f64, time: Duration, mut ask: impl FnMut(&[(u32, Instant)]) -> bool) {
+/// system wakes us late, by most of a millisecond at times, and that would look as if Redis were. So this process
+/// has a core all the time, and what it did not get of it between two beats, somebody else had: the longest is told.
+fn pace(
+    per_second: f64,
+    time: Duration,
+    mut ask: impl FnMut(&[(u32, Instant)]) -> bool,
+) -> Duration {
     let start = Instant::now();
     let due_at = |number: u32| start + Duration::from_secs_f64(f64::from(number) / per_second);
     let (mut next, mut beat_at, mut due) = (0, start, Vec::new());
+    let (mut last, mut stop) = ((start, on_core()), Duration::ZERO);
     loop {
         let now = Instant::now();
         let is_over = now - start > time;
         due.clear();
-        if now >= beat_at && !is_over {
-            beat_at = now + BEAT;
-            while due_at(next) <= now {
+        if now >= beat_at {
+            let on_core = on_core();
+            stop = stop.max((now - last.0).saturating_sub(on_core - last.1));
+            (last, beat_at) = ((now, on_core), now + BEAT);
+            while !is_over && due_at(next) <= now {
                 due.push((next, due_at(next)));
                 next += 1;
             }
         }
         if ask(&due) && is_over {
-            return;
+            return stop;
         }
         // The store has a thread on the same core.
         thread::yield_now();
+    }
+}
+
+/// How long the threads of this process were on a core, all together.
+fn on_core() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::try_from(time).expect("it has run for a while")
+}
+
+fn write_command(commands: &mut Vec<u8>, words: &[&[u8]]) {
+    commands.extend_from_slice(format!("*{}\r\n", words.len()).as_bytes());
+    for word in words {
+        commands.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
+        commands.extend_from_slice(word);
+        commands.extend_from_slice(b"\r\n");
     }
 }
 
@@ -220,14 +238,6 @@ fn if_ready(result: io::Result<usize>) -> usize {
             0 => panic!("Redis closed the connection"),
             count => count,
         },
-    }
-}
-
-impl Waits {
-    fn of(mut waits: Vec<Duration>) -> Self {
-        waits.sort();
-        let at = |share: f64| waits[(waits.len() as f64 * share) as usize].as_secs_f64() * 1e6;
-        Self { p50_micros: at(0.5), p99_micros: at(0.99) }
     }
 }
 

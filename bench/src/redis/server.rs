@@ -1,12 +1,14 @@
 //! The server that is asked, watched from outside.
 
+use std::ffi::OsString;
 use std::net::TcpStream;
+use std::os::unix::ffi::OsStringExt;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use tollgate_bench::process::keep_to_core;
 use tollgate_bench::report::cpu_nanos;
-use tollgate_core::Limit;
+use tollgate_core::{Limit, lua};
 use tollgate_harness::{Flavour, Reply, Server};
 
 use crate::load::{Done, Load};
@@ -60,13 +62,19 @@ impl Redis {
         }
     }
 
-    /// What the script takes when `redis-benchmark` sends it.
-    pub fn of_script_alone(&self, script: &str, keys: u32, round: Duration) -> Spent {
-        let sha = &self.load(script);
+    /// What the script takes when `redis-benchmark` sends it with these arguments. It cannot send a zero byte, so
+    /// a zero goes as what the script takes alike, and is as long.
+    pub fn of_script_alone(&self, arguments: [Vec<u8>; 2], keys: u32, round: Duration) -> Spent {
+        const NIL: u8 = 0xc0;
+        let sendable = |bytes: Vec<u8>| -> Vec<u8> {
+            bytes.into_iter().map(|byte| if byte == 0 { NIL } else { byte }).collect()
+        };
+        let arguments = arguments.map(|argument| OsString::from_vec(sendable(argument)));
+        let sha = &self.load(lua::TAKE);
         // The count that fits the round is found by a short try.
-        let tried = self.benchmark(sha, keys, 20_000);
+        let tried = self.benchmark(sha, &arguments, keys, 20_000);
         let count = (tried.per_second * round.as_secs_f64()).max(20_000.0);
-        self.benchmark(sha, keys, count as u64)
+        self.benchmark(sha, &arguments, keys, count as u64)
     }
 
     /// Makes a script known; what it is called by.
@@ -83,7 +91,7 @@ impl Redis {
         stream
     }
 
-    fn benchmark(&self, sha: &str, keys: u32, count: u64) -> Spent {
+    fn benchmark(&self, sha: &str, arguments: &[OsString], keys: u32, count: u64) -> Spent {
         let before = (self.cpu_micros(), self.calls());
         let start = Instant::now();
         let mut command = Command::new("redis-benchmark");
@@ -99,7 +107,7 @@ impl Redis {
             "-q",
         ]);
         command.args(["-n", &count.to_string(), "-r", &keys.to_string()]);
-        command.args(["EVALSHA", sha, "1", "tollgate:{__rand_int__}:bench"]);
+        command.args(["EVALSHA", sha, "1", "tollgate:{__rand_int__}:bench"]).args(arguments);
         let output = command.output().expect("redis-benchmark comes with redis-tools");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let elapsed = start.elapsed();
@@ -136,6 +144,14 @@ impl Redis {
             Reply::Integer(bytes) => bytes as u64,
             other => panic!("{name} is not there: {other:?}"),
         }
+    }
+
+    /// How long it was ready to go on, and somebody else had its core.
+    pub fn held_up(&self) -> Duration {
+        let path = format!("/proc/{}/schedstat", self.0.process_id());
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        let nanos = text.split(' ').nth(1).and_then(|nanos| nanos.parse().ok());
+        Duration::from_nanos(nanos.unwrap_or_default())
     }
 
     fn cpu_micros(&self) -> f64 {

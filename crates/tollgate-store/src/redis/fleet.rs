@@ -177,6 +177,17 @@ impl Fleet {
         }
     }
 
+    /// Tells that something held at the server of a slot will not be released, once a minute for each reason.
+    pub(crate) fn tell_unreleased(&self, slot: u16, why: &str) {
+        let server = self.address(slot);
+        if self.shared.troubles.is_news(&server, "unreleased", why, clock::moment()) {
+            warn!(
+                server,
+                why, "a release is given up; what it holds comes back when its lease ends"
+            );
+        }
+    }
+
     /// Every server in figures.
     pub(crate) fn health(&self) -> Vec<Health> {
         self.shared.map.load().nodes().map(|(_, node)| node.status().health()).collect()
@@ -456,4 +467,4 @@ impl Error for OpenError {
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
-mod told;
+pub(crate) mod told;

@@ -14,10 +14,21 @@ use crate::redis::bounds::TROUBLE_PAUSE;
 
 /// What is said, a sentence each.
 #[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<String>>>);
+pub(crate) struct Lines(Arc<Mutex<Vec<String>>>);
 
 impl Lines {
-    fn count(&self, start: &str) -> usize {
+    /// What `work` says on this thread.
+    pub(crate) fn of(work: impl FnOnce()) -> Self {
+        let lines = Self::default();
+        tracing::subscriber::with_default(lines.clone(), || {
+            // Who first tells of something, on whatever thread, decides whether anybody listens to it.
+            tracing::callsite::rebuild_interest_cache();
+            work();
+        });
+        lines
+    }
+
+    pub(crate) fn count(&self, start: &str) -> usize {
         let lines = self.0.lock().expect("nobody panics with it");
         lines.iter().filter(|line| line.starts_with(start)).count()
     }
@@ -55,13 +66,10 @@ impl Visit for Line<'_> {
 #[test]
 fn that_a_server_is_away_is_told_at_once_and_then_once_a_minute() {
     const MINUTES: u32 = 3;
-    let lines = Lines::default();
     let runtime = Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
     let servers = Servers::Single(format!("redis://127.0.0.1:{}", free_port()));
     let timeout = Duration::from_millis(10);
-    tracing::subscriber::with_default(lines.clone(), || {
-        // Who first tells of something, on whatever thread, decides whether anybody listens to it.
-        tracing::callsite::rebuild_interest_cache();
+    let lines = Lines::of(|| {
         runtime.block_on(async {
             let seeds = servers.addresses().unwrap();
             let _shared = Shared::start(&servers, &seeds, timeout, "test", Handle::current());

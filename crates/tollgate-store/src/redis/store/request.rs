@@ -181,8 +181,12 @@ impl Inner {
         self.push_now(&mut words);
         for &place in &places {
             let Item { limit, cost, mode, count_denied, id, .. } = &list[place];
-            let (limit, cost, mode) = (&limit.limit, *cost, *mode);
-            let (count_denied, id) = (*count_denied, *id);
+            let (limit, cost, mode, count_denied) = (&limit.limit, *cost, *mode, *count_denied);
+            let id = match limit {
+                // A counter knows no names, and what is said alike every time costs Redis less.
+                Limit::Counter(_) => ChargeId(0),
+                Limit::Logged(_) => *id,
+            };
             let charge = lua::Charge { limit, cost, mode, count_denied, id };
             words.push(&charge.argument());
         }

@@ -25,7 +25,12 @@ const NOT_GIVEN_BACK: &str =
     "slots come back when it answers, or when their lease ends; the rest stays charged";
 const NOT_SETTLED: &str = "what was reserved may stay charged";
 
+/// Why a release is tried no longer.
+const UNANSWERED: &str = "Redis took none of many tries";
+const TOO_MANY: &str = "too many others are being tried again";
+
 /// Something to be given back to a key.
+#[derive(Clone)]
 pub(super) struct Change {
     pub(super) script: Option<&'static Script>,
     pub(super) words: Words,
@@ -224,18 +229,25 @@ async fn release(store: Weak<Inner>, change: Change, pause: Duration) {
     let Some(inner) = store.upgrade() else { return };
     let has_room = inner.releases.fetch_add(1, Ordering::Relaxed) < RELEASES_MAX;
     drop(inner);
-    if has_room {
+    let given_up = if has_room {
+        let trying = try_to_release(&store, &change, pause);
         // What has ended by itself is not held any more, however long Redis is away.
-        let _ = timeout(held_for.into(), try_to_release(&store, &change, pause)).await;
-    }
+        let is_over = timeout(held_for.into(), trying).await.unwrap_or(true);
+        (!is_over).then_some(UNANSWERED)
+    } else {
+        Some(TOO_MANY)
+    };
     if let Some(inner) = store.upgrade() {
         inner.releases.fetch_sub(1, Ordering::Relaxed);
+        if let Some(why) = given_up {
+            inner.fleet.tell_unreleased(change.slot, why);
+        }
     }
 }
 
-/// Tries until Redis answers. What is not sent, since it is away, is no try: an outage may be longer
-/// than all of them.
-async fn try_to_release(store: &Weak<Inner>, change: &Change, pause: Duration) {
+/// Tries until Redis answers; false if it never did. What is not sent, since it is away, is no try: an
+/// outage may be longer than all of them.
+async fn try_to_release(store: &Weak<Inner>, change: &Change, pause: Duration) -> bool {
     let mut pauses = interval(pause);
     // Tries that took long are not made up for by others that follow each other at once.
     pauses.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -244,15 +256,16 @@ async fn try_to_release(store: &Weak<Inner>, change: &Change, pause: Duration) {
     let mut tries = 0;
     while tries < RELEASE_TRIES {
         pauses.tick().await;
-        let Some(inner) = store.upgrade() else { return };
+        let Some(inner) = store.upgrade() else { return true };
         let pending = inner.fleet.send(change.call());
         drop(inner);
         match pending.await {
-            Ok(_) => return,
+            Ok(_) => return true,
             Err(Failure::NotSent) => {}
             Err(_) => tries += 1,
         }
     }
+    false
 }
 
 /// Whether something came of a return or a removal; nothing if nobody can tell.
@@ -266,12 +279,14 @@ fn is_changed(answer: &Result<Reply, Failure>) -> Option<bool> {
 
 #[cfg(test)]
 mod tests {
+    use tokio::runtime::Builder;
     use tollgate_core::{Key, Value};
     use tollgate_harness::{Flavour, Proxy, Server, eventually};
 
     use super::*;
     use crate::charge::Charge;
     use crate::redis::fleet::Servers;
+    use crate::redis::fleet::told::Lines;
     use crate::redis::store::{RedisSettings, RedisStore};
     use crate::store::Claim;
 
@@ -309,6 +324,18 @@ mod tests {
             let back = lua::Return::GiveBack { limit: logged, id, held, units: held };
             let change = store.0.change_of(&origin.items, place, &back);
             Self { server, proxy, store, change }
+        }
+
+        /// Releases it twice, in vain; how often it is told that this was given up.
+        fn given_up(&self) -> usize {
+            let runtime = Builder::new_current_thread().enable_time().build().unwrap();
+            let lines = Lines::of(|| {
+                for _ in 0..2 {
+                    let store = Arc::downgrade(&self.store.0);
+                    runtime.block_on(release(store, self.change.clone(), PAUSE));
+                }
+            });
+            lines.count("a release is given up")
         }
 
         fn lose_redis(&self) {
@@ -358,17 +385,17 @@ mod tests {
     #[test]
     fn no_more_releases_are_tried_again_than_are_bounded() {
         let held = Held::under(Micros::from_secs(3_600));
-        let Held { server, store, change, .. } = held;
-        store.0.releases.store(RELEASES_MAX, Ordering::Relaxed);
-        let (told, ended) = oneshot::channel();
-        let trying = release(Arc::downgrade(&store.0), change, PAUSE);
-        store.0.fleet.spawn(async {
-            trying.await;
-            let _ = told.send(());
-        });
-        ended.blocking_recv().expect("it gives up");
-        assert_eq!(store.0.releases.load(Ordering::Relaxed), RELEASES_MAX);
-        let held = server.command(&["EXISTS", "test:{somebody}:slots"]).integer();
-        assert_eq!(held, 1, "its lease must do");
+        held.store.0.releases.store(RELEASES_MAX, Ordering::Relaxed);
+        assert_eq!(held.given_up(), 1, "and told of once");
+        assert_eq!(held.store.0.releases.load(Ordering::Relaxed), RELEASES_MAX);
+        let is_held = held.server.command(&["EXISTS", "test:{somebody}:slots"]).integer();
+        assert_eq!(is_held, 1, "its lease must do");
+    }
+
+    #[test]
+    fn releases_that_redis_takes_none_of_are_given_up_and_told_of_once() {
+        let held = Held::under(Micros::from_secs(3_600));
+        held.server.command(&["ACL", "SETUSER", "default", "-evalsha", "-eval"]);
+        assert_eq!(held.given_up(), 1);
     }
 }
