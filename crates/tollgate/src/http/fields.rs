@@ -18,7 +18,7 @@ use tollgate_policy::HeaderGeneration;
 
 use super::text::{field_string, number};
 use crate::bounds::SPREAD_PERCENT;
-use crate::verdict::{Absence, reset_of, share_left};
+use crate::verdict::{Absence, share_left};
 use crate::{Answer, Verdict};
 
 /// `RateLimit-Policy`.
@@ -164,7 +164,7 @@ impl<'v> Told<'v> {
         let Some(decision) = self.tightest() else { return };
         fields.add(X_RATELIMIT_LIMIT, |out| number(out, u64::from(decision.limit)));
         fields.add(X_RATELIMIT_REMAINING, |out| number(out, u64::from(decision.remaining)));
-        if let Some(wait) = reset_of(decision) {
+        if let Some(wait) = Answer::reset_of(decision) {
             let reset = self.now.plus(wait).as_micros().div_ceil(1_000_000);
             fields.add(X_RATELIMIT_RESET, |out| number(out, reset));
         }
