@@ -13,7 +13,7 @@ use tollgate_policy::{Admission, Charges, Layer, Mistakes, Mode, OnStoreFailure,
 use tollgate_policy::{Rule, Scratch, ShownKeys, Store as StoreSettings, SyncMode};
 use tollgate_store::bounds::MAX_BYTES_DEFAULT;
 use tollgate_store::{Answers, Asked, Charge, Claim, Clock, Enrolled, MemoryStore, OnFailure};
-use tollgate_store::{Store, Taken, TooManyLimits, Unreservable};
+use tollgate_store::{Store, Taken, TooManyLimits, Unreservable, Waiting};
 
 use crate::bounds::KEYS_BYTES_MAX;
 use crate::denial::{DenialSink, ShowValue};
@@ -114,6 +114,22 @@ impl Limiter {
     /// [`Verdict::answers`], and whatever it held before is gone.
     pub fn ask_showing(&self, request: &Request<'_>, keys: &mut Keys) -> Asked<Verdict> {
         self.ask_under(self.policy.load(), request, Some(keys))
+    }
+
+    /// The same for whoever can use the verdict where it is made, since one is large; or gives one that
+    /// is to be waited for.
+    pub fn check_showing<T>(
+        &self,
+        request: &Request<'_>,
+        keys: &mut Keys,
+        tell: impl FnOnce(&mut Verdict, &Keys) -> T,
+    ) -> Result<T, Waiting<Verdict>> {
+        let mut verdict = Verdict::begin(self.policy.load());
+        match self.decide(&mut verdict, request, Some(keys)) {
+            None => Ok(tell(&mut verdict, keys)),
+            Some(Asked::Ready(mut verdict)) => Ok(tell(&mut verdict, keys)),
+            Some(Asked::Waiting(waiting)) => Err(waiting),
+        }
     }
 
     /// Decides each of `requests` on its own, in their order, and shows every verdict to `show`. Cheaper
