@@ -140,16 +140,27 @@ impl Key<'_> {
 fn encode(text: &mut String, bytes: &[u8]) {
     const DIGITS: [char; 16] =
         ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'A', 'B', 'C', 'D', 'E', 'F'];
-    text.reserve(bytes.len());
-    for &byte in bytes {
-        if byte.is_ascii_alphanumeric() || b"._~-".contains(&byte) {
-            text.push(byte as char);
-        } else {
-            let digit = |half: u8| DIGITS[usize::from(half)];
-            text.extend(['%', digit(byte >> 4), digit(byte & 15)]);
-        }
+    let digit = |half: u8| DIGITS[usize::from(half)];
+    let mut rest = bytes;
+    // Most bytes are plain, and what is plain is copied at once.
+    while let Some(at) = rest.iter().position(|byte| !PLAIN[usize::from(*byte)]) {
+        text.push_str(str::from_utf8(&rest[..at]).expect("what is plain is ASCII"));
+        let byte = rest[at];
+        text.extend(['%', digit(byte >> 4), digit(byte & 15)]);
+        rest = &rest[at + 1..];
     }
+    text.push_str(str::from_utf8(rest).expect("what is plain is ASCII"));
 }
+
+/// The bytes that are written as they are.
+const PLAIN: [bool; 256] = {
+    let (mut plain, mut byte) = ([false; 256], 0);
+    while byte < 256 {
+        plain[byte] = matches!(byte as u8, b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'.' | b'_' | b'~' | b'-');
+        byte += 1;
+    }
+    plain
+};
 
 fn write_to(text: &mut String, arguments: std::fmt::Arguments<'_>) {
     text.write_fmt(arguments).expect("a String takes everything");

@@ -183,8 +183,8 @@ impl Policy {
         self.tenants.iter().flat_map(|lookup| lookup.table.tenants())
     }
 
-    /// What applies to a request. What its limits charge is put into `charges`, in the place of what was
-    /// there; nothing unless it is [`Admission::Charged`].
+    /// What applies to a request. What its limits charge is added to `charges`; nothing unless it is
+    /// [`Admission::Charged`].
     ///
     /// Nothing is allocated unless more than eight limits apply, a limit counts by more than four
     /// attributes, or the request carries more than sixteen that the policy asks about.
@@ -194,7 +194,7 @@ impl Policy {
         scratch: &'r mut Scratch,
         charges: &mut Charges<'p, 'r>,
     ) -> Admission<'p, 'r> {
-        charges.clear();
+        let before = charges.len();
         let mut facts = Facts::default();
         let owner = self.learn(request, &mut facts);
         if let Some(entry) = self.compiled.deny.find(request.layer, &facts) {
@@ -210,7 +210,7 @@ impl Policy {
         match self.charge(&asked, request.cost, &owner, charges) {
             Ok(()) => Admission::Charged,
             Err(rule) => {
-                charges.clear();
+                charges.truncate(before);
                 self.bad_cost(rule, &facts)
             }
         }

@@ -60,9 +60,15 @@ struct Held {
 }
 
 impl Undelivered {
-    /// Takes over what an answer gives. Whoever waits for the answers before and then asks again has read them;
-    /// who asks for all in one breath may never do.
+    /// Takes over what an answer gives.
     pub(crate) fn take(&self, answer: &mut Answer) {
+        let given = answer.extensions_mut().remove().and_then(|With(given)| Arc::into_inner(given));
+        self.hold(given.unwrap_or_default());
+    }
+
+    /// Takes over what is given with the next answer. Whoever waits for the answers before and then asks again has
+    /// read them; who asks for all in one breath may never do.
+    pub(crate) fn hold(&self, given: Vec<Given>) {
         if self.is_any.load(Ordering::Relaxed) && self.has_paused.load(Ordering::Relaxed) {
             let mut held = self.held();
             if !held.is_lost && held.written_at.take().is_some() {
@@ -70,9 +76,9 @@ impl Undelivered {
                 self.is_any.store(false, Ordering::Relaxed);
             }
         }
-        if let Some(With(given)) = answer.extensions_mut().remove() {
+        if !given.is_empty() {
             let mut held = self.held();
-            held.given.extend(Arc::into_inner(given).into_iter().flatten());
+            held.given.extend(given);
             held.written_at = None;
             self.is_any.store(true, Ordering::Relaxed);
         }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::error;
 use std::fmt;
+use std::slice;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::{ArcSwap, Guard};
@@ -14,7 +15,7 @@ use tollgate_store::bounds::MAX_BYTES_DEFAULT;
 use tollgate_store::{
     Answers, Asked, Charge, Claim, Clock, Enrolled, MemoryStore, Named, OnFailure,
 };
-use tollgate_store::{Store, Taken, TooManyLimits, Unreservable};
+use tollgate_store::{Store, Taken, TooManyLimits, Unreservable, Waiting};
 
 use crate::bounds::KEYS_BYTES_MAX;
 use crate::denial::{DenialSink, ShowValue};
@@ -51,6 +52,9 @@ pub(crate) struct InForce {
 
 /// Limits of one request that need no allocation.
 const INLINE: usize = 8;
+
+/// Requests whose memory is fetched together: until all have said what they ask for, it is there.
+const BATCH: usize = 8;
 
 impl Limiter {
     /// A limiter that keeps its states in `store`.
@@ -116,6 +120,77 @@ impl Limiter {
         self.ask_under(self.policy.load(), request, Some(keys))
     }
 
+    /// The same for whoever can use the verdict where it is made, since one is large; or gives one that
+    /// is to be waited for.
+    pub fn check_showing<T>(
+        &self,
+        request: &Request<'_>,
+        keys: &mut Keys,
+        tell: impl FnOnce(&mut Verdict, &Keys) -> T,
+    ) -> Result<T, Waiting<Verdict>> {
+        let mut verdict = Verdict::begin(self.policy.load());
+        match self.decide(&mut verdict, request, Some(keys)) {
+            None => Ok(tell(&mut verdict, keys)),
+            Some(Asked::Ready(mut verdict)) => Ok(tell(&mut verdict, keys)),
+            Some(Asked::Waiting(waiting)) => Err(waiting),
+        }
+    }
+
+    /// Decides each of `requests` on its own, in their order, and shows every verdict to `show`. Cheaper
+    /// than one by one: their memory is fetched together. False, and nothing is decided, if the states
+    /// are not in memory.
+    pub fn check_each(&self, requests: &[Request<'_>], mut show: impl FnMut(&Verdict)) -> bool {
+        let Some(store) = self.store.memory() else { return false };
+        let mut verdict = Verdict::begin(self.policy.load());
+        for requests in requests.chunks(BATCH) {
+            self.check_batch(store, requests, &mut verdict, &mut show);
+        }
+        true
+    }
+
+    /// Decides a few requests under the policy of a verdict, which is used for all of them.
+    fn check_batch(
+        &self,
+        store: &MemoryStore,
+        requests: &[Request<'_>],
+        verdict: &mut Verdict,
+        show: &mut impl FnMut(&Verdict),
+    ) {
+        let (clock, policy) = (self.store.clock(), &verdict.policy);
+        let mut scratches: [Scratch; BATCH] = Default::default();
+        let mut charges = Charges::new();
+        let mut begun: SmallVec<[Begun<'_, '_, '_>; BATCH]> = SmallVec::new();
+        for (request, scratch) in requests.iter().zip(&mut scratches) {
+            let (counting, before) = (Counting::start(clock, request.layer), charges.len());
+            let admission = policy.policy.admit(request, scratch, &mut charges);
+            begun.push(Begun { request, counting, admission, charges: charges.len() - before });
+        }
+        // Most requests are under one limit, and most keys are not allowed anything else.
+        if policy.overrides.are_none() && begun.iter().all(|begun| begun.charges == 1) {
+            let asked: SmallVec<[Charge<'_>; BATCH]> =
+                charges.iter().map(|charge| asked(policy, charge)).collect();
+            let mut answers: SmallVec<[Taken; BATCH]> = SmallVec::new();
+            store.take_each(&asked, |taken| answers.push(taken));
+            for (begun, (charge, taken)) in begun.iter().zip(charges.iter().zip(&answers)) {
+                verdict.taken.clear();
+                verdict.ruling = add(policy, charge, *taken, Ruling::Allowed, &mut verdict.taken);
+                let charges = slice::from_ref(charge);
+                self.note(begun, policy, charges, verdict.ruling, &verdict.taken);
+                show(verdict);
+            }
+            return;
+        }
+        let mut charges = charges.into_iter();
+        for begun in &begun {
+            let mut own: Charges<'_, '_> = charges.by_ref().take(begun.charges).collect();
+            verdict.taken.clear();
+            let (ruling, taken) = (&mut verdict.ruling, &mut verdict.taken);
+            let elsewhere = self.pay(begun, policy, &mut own, ruling, taken, None);
+            debug_assert!(elsewhere.is_none(), "memory answers at once");
+            show(verdict);
+        }
+    }
+
     /// The policy in force, to ask more than one thing of it: what to look for in a request, and
     /// then what to say to it.
     pub fn pin(&self) -> Pinned<'_> {
@@ -152,55 +227,90 @@ impl Limiter {
         request: &Request<'_>,
         mut keys: Option<&mut Keys>,
     ) -> Option<Asked<Verdict>> {
-        let clock = self.store.clock();
-        let counting = Counting::start(clock, request.layer);
+        let counting = Counting::start(self.store.clock(), request.layer);
         let Verdict { ruling, taken, policy, .. } = verdict;
         let (mut scratch, mut charges) = (Scratch::default(), Charges::new());
         if let Some(keys) = &mut keys {
             keys.clear();
         }
-        match policy.policy.admit(request, &mut scratch, &mut charges) {
-            Admission::Charged => {
-                let bans = match policy.overrides.are_none() {
-                    true => Bans::default(),
-                    false => policy.override_charges(&mut charges, &self.store),
-                };
-                let mut elsewhere = None;
-                match self.store.memory() {
-                    _ if !bans.are_none() => *ruling = deny(policy, &mut charges, &bans, taken),
-                    Some(store) => *ruling = settle(store, policy, &charges, taken),
-                    None => elsewhere = Elsewhere::ask(self, policy, &charges, counting.turn),
-                }
-                if let Some(keys) = keys {
-                    for charge in &charges {
-                        keys.push(|text| self.store.write_key_text(&key(charge), text));
-                    }
-                }
-                if let Some(elsewhere) = elsewhere {
-                    return Some(elsewhere.verdict(Arc::clone(policy), counting));
-                }
-                // Who connects has not sent a request, and is looked at only if that is limited.
-                if (request.layer == Layer::Request || !charges.is_empty())
-                    && let Some(looked) = counting.looked(clock, *ruling, decided_at(taken))
-                {
-                    self.observe(looked, policy, &charges, taken);
-                }
-                if *ruling == Ruling::Uncounted {
-                    let said = said(policy, &charges, taken);
-                    let write = self.write(policy, &charges);
-                    self.observer.record.tell(clock, *ruling, &said, write);
-                }
-            }
-            other => {
-                *ruling = ruled_out(&other);
-                let sender = |show: &mut ShowValue<'_>| {
-                    policy.show_sender(&self.store, request, &other, show);
-                };
-                self.observer.record.tell_unasked(clock, *ruling, &sender);
+        let admission = policy.policy.admit(request, &mut scratch, &mut charges);
+        let begun = Begun { request, counting, admission, charges: charges.len() };
+        self.pay(&begun, policy, &mut charges, ruling, taken, keys)
+    }
+
+    /// Takes what a request is charged, and says what becomes of it; or gives a verdict that is not
+    /// there yet.
+    #[inline]
+    fn pay<'p: 'r, 'r>(
+        &self,
+        begun: &Begun<'_, 'p, 'r>,
+        policy: &'p Guard<Arc<InForce>>,
+        charges: &mut Charges<'p, 'r>,
+        ruling: &mut Ruling,
+        taken: &mut SmallVec<[Entry; 4]>,
+        keys: Option<&mut Keys>,
+    ) -> Option<Asked<Verdict>> {
+        if !matches!(begun.admission, Admission::Charged) {
+            *ruling = self.rule_out(begun, policy);
+            return None;
+        }
+        let bans = match policy.overrides.are_none() {
+            true => Bans::default(),
+            false => policy.override_charges(charges, &self.store),
+        };
+        let mut elsewhere = None;
+        match self.store.memory() {
+            _ if !bans.are_none() => *ruling = deny(policy, charges, &bans, taken),
+            Some(store) => *ruling = settle(store, policy, charges, taken),
+            None => elsewhere = Elsewhere::ask(self, policy, charges, begun.counting.turn),
+        }
+        if let Some(keys) = keys {
+            for charge in &*charges {
+                keys.push(|text| self.store.write_key_text(&key(charge), text));
             }
         }
-        counting.end(&self.counted, clock, *ruling);
+        if let Some(elsewhere) = elsewhere {
+            return Some(elsewhere.verdict(Arc::clone(policy), begun.counting));
+        }
+        self.note(begun, policy, charges, *ruling, taken);
         None
+    }
+
+    /// Counts a request that was decided, and looks at it if it is its turn.
+    #[inline]
+    fn note(
+        &self,
+        begun: &Begun<'_, '_, '_>,
+        policy: &InForce,
+        charges: &[tollgate_policy::Charge<'_, '_>],
+        ruling: Ruling,
+        taken: &[Entry],
+    ) {
+        let (clock, counting) = (self.store.clock(), begun.counting);
+        // Who connects has not sent a request, and is looked at only if that is limited.
+        if (begun.request.layer == Layer::Request || !charges.is_empty())
+            && let Some(looked) = counting.looked(clock, ruling, decided_at(taken))
+        {
+            self.observe(looked, policy, charges, taken);
+        }
+        if ruling == Ruling::Uncounted {
+            let said = said(policy, charges, taken);
+            let write = self.write(policy, charges);
+            self.observer.record.tell(clock, ruling, &said, write);
+        }
+        counting.end(&self.counted, clock, ruling);
+    }
+
+    /// What becomes of a request that no limit is asked about.
+    fn rule_out<'p: 'r, 'r>(&self, begun: &Begun<'_, 'p, 'r>, policy: &'p InForce) -> Ruling {
+        let Begun { request, counting, admission, .. } = begun;
+        let (clock, ruling) = (self.store.clock(), ruled_out(admission));
+        let sender = |show: &mut ShowValue<'_>| {
+            policy.show_sender(&self.store, request, admission, show);
+        };
+        self.observer.record.tell_unasked(clock, ruling, &sender);
+        counting.end(&self.counted, clock, ruling);
+        ruling
     }
 
     /// The keys that the limits which apply to a request count under, as they may be shown: in the
@@ -236,7 +346,7 @@ impl Limiter {
         &self,
         looked: Looked,
         policy: &InForce,
-        charges: &Charges<'_, '_>,
+        charges: &[tollgate_policy::Charge<'_, '_>],
         entries: &[Entry],
     ) {
         let said = said(policy, charges, entries);
@@ -254,7 +364,7 @@ impl Limiter {
     fn write<'c>(
         &'c self,
         policy: &'c InForce,
-        charges: &'c Charges<'_, '_>,
+        charges: &'c [tollgate_policy::Charge<'_, '_>],
     ) -> impl Fn(usize, &mut String) + 'c {
         |place, text| policy.write_shown_key(&self.store, &key(&charges[place]), text)
     }
@@ -389,20 +499,29 @@ fn settle(
     let ask = |charge| asked(policy, charge);
     // Most requests are under one limit, and lists of more are costly to hand around.
     if let [charge] = &charges[..] {
-        let taken = store.take_one(&ask(charge));
-        count(policy, charge, &taken);
-        entries.push(entry(charge, taken));
-        return ruled(Ruling::Allowed, charge.rule, &taken);
+        return add(policy, charge, store.take_one(&ask(charge)), Ruling::Allowed, entries);
     }
     let asked: SmallVec<[Charge<'_>; INLINE]> = charges.iter().map(ask).collect();
     let (mut ruling, mut charged) = (Ruling::Allowed, charges.iter());
     store.take_all(&asked, |taken| {
         let charge = charged.next().expect("there is an answer for each");
-        count(policy, charge, &taken);
-        entries.push(entry(charge, taken));
-        ruling = ruled(ruling, charge.rule, &taken);
+        ruling = add(policy, charge, taken, ruling, entries);
     });
     ruling
+}
+
+/// Adds what a limit said, and says what becomes of the request then.
+#[inline(always)]
+fn add(
+    policy: &InForce,
+    charge: &tollgate_policy::Charge<'_, '_>,
+    taken: Taken,
+    so_far: Ruling,
+    entries: &mut SmallVec<[Entry; 4]>,
+) -> Ruling {
+    count(policy, charge, &taken);
+    entries.push(entry(charge, taken));
+    ruled(so_far, charge.rule, &taken)
 }
 
 /// Denies a request with keys that are banned, by these alone: whoever is banned must not cost a
@@ -442,7 +561,7 @@ fn look(used: &Live, looked: Looked, taken: &Taken) {
 /// What each limit said to what it was charged.
 fn said<'c>(
     policy: &'c InForce,
-    charges: &'c Charges<'_, '_>,
+    charges: &'c [tollgate_policy::Charge<'_, '_>],
     entries: &'c [Entry],
 ) -> impl Iterator<Item = Said<'c>> + Clone {
     charges.iter().zip(entries).enumerate().map(|(place, (charge, entry))| Said {
@@ -451,6 +570,15 @@ fn said<'c>(
         mode: charge.rule.mode(),
         taken: &entry.taken,
     })
+}
+
+/// A request of which it is known what it is charged.
+struct Begun<'q, 'p, 'r> {
+    request: &'q Request<'r>,
+    counting: Counting,
+    admission: Admission<'p, 'r>,
+    /// How many charges are its own.
+    charges: usize,
 }
 
 /// What is asked of a store that is not in memory.

@@ -229,12 +229,18 @@ impl<'v> Answer<'v> {
     /// How long until all of it can be taken; nothing if it could not count, or if its key is banned
     /// without an end.
     pub fn reset_after(&self) -> Option<Micros> {
-        self.decision().and_then(|decision| reset_of(&decision))
+        self.decision().and_then(|decision| Self::reset_of(&decision))
+    }
+
+    /// The same, for whoever has the decision already: to work out its figures takes longer than to
+    /// decide.
+    pub fn reset_of(decision: &Decision) -> Option<Micros> {
+        (decision.reset_after != NEVER).then_some(decision.reset_after)
     }
 
     /// Whether its key is banned without an end.
     fn is_barred(&self) -> bool {
-        self.decision().is_some_and(|decision| reset_of(&decision).is_none())
+        self.decision().is_some_and(|decision| Self::reset_of(&decision).is_none())
     }
 
     /// Whether it lets the request go on.
@@ -275,11 +281,6 @@ impl<'v> Answer<'v> {
 /// How much of a limit is left, to be compared with how much is of others.
 pub(crate) fn share_left(decision: &Decision) -> u64 {
     (u64::from(decision.remaining) << 32) / u64::from(decision.limit).max(1)
-}
-
-/// How long until all of a limit can be taken; nothing if its key is banned without an end.
-pub(crate) fn reset_of(decision: &Decision) -> Option<Micros> {
-    (decision.reset_after != NEVER).then_some(decision.reset_after)
 }
 
 pub(crate) fn wait_of(outcome: Outcome) -> Option<Micros> {

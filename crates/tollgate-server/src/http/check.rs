@@ -11,7 +11,7 @@ use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, de};
 use smallvec::SmallVec;
 use tollgate::http::{fields, json, query, status};
-use tollgate::{Asked, Cost, Keys, Request, Verdict};
+use tollgate::{Asked, Cost, Keys, Request, Verdict, Waiting};
 
 use super::object::Object;
 use crate::attributes::are_one;
@@ -33,7 +33,10 @@ pub(super) struct Check<'a> {
 
 /// Names and values, in the order sent.
 #[derive(Debug, Default)]
-pub(crate) struct Attributes<'a>(pub(super) SmallVec<[Attribute<'a>; 8]>);
+pub(crate) struct Attributes<'a>(pub(super) SmallVec<[Attribute<'a>; FEW]>);
+
+/// Attributes of a check that need no allocation: more of them would be moved around for those who send few.
+const FEW: usize = 2;
 
 pub(crate) type Attribute<'a> = (Cow<'a, str>, Cow<'a, [u8]>);
 
@@ -52,21 +55,24 @@ const NOT_A_COST: &str = "a whole number from 0 to 4294967295";
 
 /// `GET /v1/check?user=42&cost=1`.
 pub(super) fn by_query(text: &str, gate: &Arc<Gate>) -> Asked<Answer> {
-    match Check::from_query(text) {
-        Ok(check) => check.answer(gate),
-        Err(sentence) => Asked::Ready(http1::problem(StatusCode::BAD_REQUEST, &sentence)),
-    }
+    answer(Check::from_query(text), gate)
 }
 
 /// `POST /v1/check`.
 pub(super) fn by_body(body: &[u8], gate: &Arc<Gate>) -> Asked<Answer> {
-    match serde_json::from_slice::<Object<Check<'_>>>(body) {
-        Ok(Object(check)) => check.answer(gate),
-        Err(error) => {
-            let sentence = format!("{error}; {EXAMPLE}");
-            Asked::Ready(http1::problem(StatusCode::BAD_REQUEST, &sentence))
-        }
+    answer(Check::from_body(body), gate)
+}
+
+fn answer(check: Result<Check<'_>, String>, gate: &Arc<Gate>) -> Asked<Answer> {
+    match check {
+        Ok(check) => check.answer(gate),
+        Err(sentence) => Asked::Ready(refusal(&sentence)),
     }
+}
+
+/// The answer to what cannot be read as a check.
+pub(super) fn refusal(sentence: &str) -> Answer {
+    http1::problem(StatusCode::BAD_REQUEST, sentence)
 }
 
 /// `POST /v1/check/batch`: each check on its own, the answers in the same order.
@@ -135,7 +141,7 @@ fn written(mut body: Vec<u8>, given: Vec<Given>) -> Answer {
 }
 
 /// Writes a verdict to the end of `body`; a lease that belongs to it is given with the answer.
-fn write(
+pub(super) fn write(
     body: &mut Vec<u8>,
     verdict: &mut Verdict,
     keys: &Keys,
@@ -176,7 +182,14 @@ fn is_long(checks: &[Object<Check<'_>>], gate: &Gate) -> bool {
 }
 
 impl<'a> Check<'a> {
-    fn from_query(text: &'a str) -> Result<Self, String> {
+    /// What a body asks for, or the sentence that says why it cannot be read.
+    pub(super) fn from_body(body: &'a [u8]) -> Result<Self, String> {
+        let read = serde_json::from_slice(body);
+        read.map(|Object(check)| check).map_err(|error| format!("{error}; {EXAMPLE}"))
+    }
+
+    /// The same of a query.
+    pub(super) fn from_query(text: &'a str) -> Result<Self, String> {
         let mut check = Self { attributes: Attributes::default(), cost: Units::default() };
         let mut costs = 0;
         for (name, value) in query::pairs(text) {
@@ -200,14 +213,30 @@ impl<'a> Check<'a> {
     /// Decides, and answers with everything there is to say.
     fn answer(&self, gate: &Arc<Gate>) -> Asked<Answer> {
         let mut keys = Keys::default();
-        let spread = gate.spread(&self.attributes.0);
-        match self.ask(|request| gate.limiter.ask_showing(request, &mut keys)) {
-            Asked::Ready(ref mut verdict) => Asked::Ready(told(verdict, &keys, spread, gate)),
-            Asked::Waiting(waiting) => {
-                let gate = Arc::clone(gate);
-                Asked::later(async move { told(&mut waiting.await, &keys, spread, &gate) })
-            }
+        let tell = |verdict: &mut Verdict, keys: &Keys| {
+            let spread = self.spread(verdict, gate);
+            told(verdict, keys, spread, gate)
+        };
+        match self.ask(|request| gate.limiter.check_showing(request, &mut keys, tell)) {
+            Ok(answer) => Asked::Ready(answer),
+            Err(waiting) => Asked::Waiting(self.answer_later(waiting, keys, gate)),
         }
+    }
+
+    /// Answers with everything there is to say when the verdict is there.
+    pub(super) fn answer_later(
+        &self,
+        waiting: Waiting<Verdict>,
+        keys: Keys,
+        gate: &Arc<Gate>,
+    ) -> Waiting<Answer> {
+        let (gate, spread) = (Arc::clone(gate), gate.spread(&self.attributes.0));
+        Waiting::new(async move { told(&mut waiting.await, &keys, spread, &gate) })
+    }
+
+    /// What spreads the wait that a verdict tells, if it may tell one.
+    pub(super) fn spread(&self, verdict: &Verdict, gate: &Gate) -> u64 {
+        if verdict.is_allowed() { 0 } else { gate.spread(&self.attributes.0) }
     }
 
     /// Asks what `question` asks of a request.

@@ -10,23 +10,26 @@ use std::future::poll_fn;
 use std::io;
 use std::mem::{self, MaybeUninit};
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::UNIX_EPOCH;
 
 use bytes::{Buf, Bytes, BytesMut};
+use http::StatusCode;
 use httparse::{Header, Request, Status};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::task::coop::consume_budget;
 use tokio::time::timeout;
-use tollgate::Asked;
-use tollgate::http::number_before;
+use tollgate::http::{fields, number_before, status};
+use tollgate::{Keys, Verdict, Waiting};
 
-use super::check;
+use super::check::{self, Check};
 use crate::bounds::{
     ANSWERS_BYTES_MAX, ANSWERS_ROOM_MAX, PLAIN_FIELDS_MAX, PLAIN_READ, PLAIN_REST_MAX,
 };
 use crate::connection::Visitor;
 use crate::delivery::Undelivered;
+use crate::gate::Gate;
 use crate::http1::{self, Answer};
 use crate::moment::time_of_day;
 
@@ -144,7 +147,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Line<S> {
     /// Answers the plain checks that have arrived, up to the first that is not; false if what is left may
     /// become one.
     async fn answer(&mut self, visitor: &Visitor, undelivered: &Undelivered) -> io::Result<bool> {
-        let gate = &visitor.gate;
         while is_plain_here(visitor) {
             let plain = match Seen::of(&self.input) {
                 Seen::Whole(plain) => plain,
@@ -154,23 +156,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Line<S> {
                 }
                 Seen::Begun | Seen::Unusual => break,
             };
-            let asked = match plain.check {
-                Asks::Query(query) => check::by_query(query, gate),
-                Asks::Body(body) => check::by_body(body, gate),
-            };
+            let waiting = plain.check.answer(&visitor.gate, undelivered, &mut self.output);
             self.input.advance(plain.length);
-            let mut answer = match asked {
-                Asked::Ready(answer) => answer,
-                Asked::Waiting(answer) => {
-                    // Those before do not wait for it.
-                    self.send().await?;
-                    answer.await
-                }
-            };
+            if let Some(waiting) = waiting {
+                // Those before do not wait for it.
+                self.send().await?;
+                let mut answer = waiting.await;
+                undelivered.take(&mut answer);
+                write(&mut self.output, &answer);
+            }
             // Whoever asks for very much at once does not keep others waiting.
             consume_budget().await;
-            undelivered.take(&mut answer);
-            DATE.with_borrow_mut(|date| write(&mut self.output, &answer, date.now()));
             if self.output.len() > ANSWERS_BYTES_MAX {
                 self.send().await?;
             }
@@ -303,22 +299,87 @@ fn is_common(query: &str) -> bool {
         .all(|byte| byte.is_ascii_alphanumeric() || b"-._~%&=+:/@!$'()*,;?".contains(&byte))
 }
 
+impl Asks<'_> {
+    /// Answers, as nearly always can be done at once: then what is said is written to the end of `out`. Otherwise the
+    /// answer is to be waited for.
+    fn answer(
+        &self,
+        gate: &Arc<Gate>,
+        undelivered: &Undelivered,
+        out: &mut Vec<u8>,
+    ) -> Option<Waiting<Answer>> {
+        let check = match self {
+            Self::Query(query) => Check::from_query(query),
+            Self::Body(body) => Check::from_body(body),
+        };
+        let check = match check {
+            Ok(check) => check,
+            Err(sentence) => {
+                undelivered.hold(Vec::new());
+                write(out, &check::refusal(&sentence));
+                return None;
+            }
+        };
+        SCRATCH.with_borrow_mut(|scratch| {
+            let Scratch { keys, body } = scratch;
+            let tell = |verdict: &mut Verdict, keys: &Keys| {
+                let given = check::write(body, verdict, keys, gate);
+                undelivered.hold(Vec::from_iter(given));
+                write_status(out, status(verdict));
+                write_field(out, "content-type", b"application/json");
+                let spread = check.spread(verdict, gate);
+                fields::write(out, verdict, gate.limiter.now(), spread);
+                write_end(out, body);
+            };
+            let told = check.ask(|request| gate.limiter.check_showing(request, keys, tell));
+            let waiting = told.err().map(|it| check.answer_later(it, mem::take(keys), gate));
+            body.clear();
+            // What is said is longer than the keys that it names.
+            if body.capacity() > ANSWERS_ROOM_MAX {
+                *scratch = Scratch::default();
+            }
+            waiting
+        })
+    }
+}
+
+thread_local! {
+    static SCRATCH: RefCell<Scratch> = RefCell::default();
+}
+
+/// What an answer is put together in.
+#[derive(Default)]
+struct Scratch {
+    keys: Keys,
+    body: Vec<u8>,
+}
+
 /// Writes an answer as HTTP/1.1 has it.
-fn write(out: &mut Vec<u8>, answer: &Answer, date: &str) {
-    let status = answer.status();
+fn write(out: &mut Vec<u8>, answer: &Answer) {
+    write_status(out, answer.status());
+    for (name, value) in answer.headers() {
+        write_field(out, name.as_str(), value.as_bytes());
+    }
+    write_end(out, answer.body());
+}
+
+fn write_status(out: &mut Vec<u8>, status: StatusCode) {
+    if status == StatusCode::OK {
+        return out.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
+    }
     out.extend_from_slice(b"HTTP/1.1 ");
     out.extend_from_slice(status.as_str().as_bytes());
     out.push(b' ');
     out.extend_from_slice(status.canonical_reason().unwrap_or_default().as_bytes());
     out.extend_from_slice(b"\r\n");
-    for (name, value) in answer.headers() {
-        write_field(out, name.as_str(), value.as_bytes());
-    }
-    let body = answer.body();
+}
+
+/// Writes the last fields of an answer, and its body.
+fn write_end(out: &mut Vec<u8>, body: &[u8]) {
     let mut digits = [0; 20];
     let start = number_before(&mut digits, body.len() as u64);
     write_field(out, "content-length", &digits[start..]);
-    write_field(out, "date", date.as_bytes());
+    DATE.with_borrow_mut(|date| write_field(out, "date", date.now().as_bytes()));
     out.extend_from_slice(b"\r\n");
     out.extend_from_slice(body);
 }

@@ -17,22 +17,96 @@ use super::reply::{Complaint, Replies, Shown};
 use super::throttle::number;
 use crate::attributes::are_one;
 
-type Attributes<'b> = SmallVec<[(&'b str, &'b [u8]); 8]>;
+/// Checks whose memory is fetched together. A limiter fetches no more at a time.
+const BATCH: usize = 8;
 
-/// Answers the words after the command's name.
-pub(super) fn check(
-    words: &[&[u8]],
-    limiter: &Limiter,
-    replies: &mut Replies<'_>,
-) -> Result<(), Complaint> {
-    let (attributes, cost) = read(words)?;
-    let request = Request { cost, end: End::Unknown, ..Request::new(&attributes) };
-    replies.write_when(limiter.ask(&request), |verdict, replies| {
-        if let Err(complaint) = tell(verdict, replies) {
-            replies.error(&complaint);
+/// Checks that follow each other in one read, to be asked together.
+#[derive(Default)]
+pub(super) struct Batch<'b> {
+    /// Those of all, behind each other.
+    attributes: SmallVec<[(&'b str, &'b [u8]); 2 * BATCH]>,
+    /// Where the attributes of each end, and what it costs.
+    checks: SmallVec<[(usize, Cost); BATCH]>,
+}
+
+impl<'b> Batch<'b> {
+    /// Reads the words after the command's name, and asks if there are enough.
+    pub(super) fn push(
+        &mut self,
+        words: &[&'b [u8]],
+        limiter: &Limiter,
+        replies: &mut Replies<'_>,
+    ) -> Result<(), Complaint> {
+        let before = self.attributes.len();
+        let cost = self.read(words).inspect_err(|_| self.attributes.truncate(before))?;
+        self.checks.push((self.attributes.len(), cost));
+        // Where answers come later there is nothing to fetch.
+        if self.checks.len() == BATCH || limiter.store().memory().is_none() {
+            self.ask(limiter, replies);
         }
-    });
-    Ok(())
+        Ok(())
+    }
+
+    /// Asks what has not been asked, each check on its own, and replies in their order.
+    #[inline]
+    pub(super) fn ask(&mut self, limiter: &Limiter, replies: &mut Replies<'_>) {
+        if !self.checks.is_empty() {
+            self.ask_all(limiter, replies);
+        }
+    }
+
+    fn ask_all(&mut self, limiter: &Limiter, replies: &mut Replies<'_>) {
+        let mut start = 0;
+        let request = |(end, cost): &(usize, Cost)| {
+            let attributes = &self.attributes[start..*end];
+            start = *end;
+            Request { cost: *cost, end: End::Unknown, ..Request::new(attributes) }
+        };
+        let requests: SmallVec<[Request<'_>; BATCH]> = self.checks.iter().map(request).collect();
+        if !limiter.check_each(&requests, |verdict| reply(verdict, replies)) {
+            requests.iter().for_each(|request| replies.write_when(limiter.ask(request), reply));
+        }
+        drop(requests);
+        self.attributes.clear();
+        self.checks.clear();
+    }
+
+    /// Pairs of name and value, of which one may be the cost.
+    fn read(&mut self, words: &[&'b [u8]]) -> Result<Cost, Complaint> {
+        let (pairs, []) = words.as_chunks() else {
+            return Err(Complaint::new(format_args!(
+                "an attribute is a name and a value, and here is a name without one"
+            )));
+        };
+        let first = self.attributes.len();
+        let mut cost = None;
+        for &[name, value] in pairs {
+            let is_repeated = if name.eq_ignore_ascii_case(b"cost") {
+                cost.replace(number("cost", value)?).is_some()
+            } else {
+                let Ok(text) = str::from_utf8(name) else {
+                    let name = Shown(name);
+                    let sentence = format_args!("the attribute name {name} is not UTF-8");
+                    return Err(Complaint::new(sentence));
+                };
+                let is_known =
+                    self.attributes[first..].iter().any(|(known, _)| are_one(known, text));
+                self.attributes.push((text, value));
+                is_known
+            };
+            if is_repeated {
+                let name = Shown(name);
+                return Err(Complaint::new(format_args!("{name} is given twice; once is enough")));
+            }
+        }
+        Ok(cost.map_or(Cost::ONE, Cost::new))
+    }
+}
+
+fn reply(verdict: &Verdict, replies: &mut Replies<'_>) {
+    if let Err(complaint) = tell(verdict, replies) {
+        replies.error(&complaint);
+    }
 }
 
 fn tell(verdict: &Verdict, replies: &mut Replies<'_>) -> Result<(), Complaint> {
@@ -57,8 +131,7 @@ fn tell(verdict: &Verdict, replies: &mut Replies<'_>) -> Result<(), Complaint> {
     replies.integer(figures.map_or(-1, |decision| decision.limit.into()));
     replies.integer(figures.map_or(-1, |decision| decision.remaining.into()));
     replies.integer(verdict.retry_after().map_or(-1, millis));
-    let reset_after = told.as_ref().and_then(|(answer, _)| answer.reset_after());
-    replies.integer(reset_after.map_or(-1, millis));
+    replies.integer(figures.and_then(Answer::reset_of).map_or(-1, millis));
     replies.bulk(name.as_bytes());
     replies.integer(millis(verdict.delay()));
     Ok(())
@@ -88,33 +161,4 @@ fn why_none(verdict: &Verdict) -> &'static str {
         Ruling::Allowed if !verdict.answers().any(|answer| answer.is_enforced()) => "(none)",
         Ruling::Allowed | Ruling::Denied | Ruling::Uncounted | Ruling::BadCost => "(uncounted)",
     }
-}
-
-/// Pairs of name and value, of which one may be the cost.
-fn read<'b>(words: &[&'b [u8]]) -> Result<(Attributes<'b>, Cost), Complaint> {
-    let (pairs, []) = words.as_chunks() else {
-        return Err(Complaint::new(format_args!(
-            "an attribute is a name and a value, and here is a name without one"
-        )));
-    };
-    let mut attributes = Attributes::new();
-    let mut cost = None;
-    for &[name, value] in pairs {
-        let is_repeated = if name.eq_ignore_ascii_case(b"cost") {
-            cost.replace(number("cost", value)?).is_some()
-        } else {
-            let Ok(text) = str::from_utf8(name) else {
-                let name = Shown(name);
-                return Err(Complaint::new(format_args!("the attribute name {name} is not UTF-8")));
-            };
-            let is_known = attributes.iter().any(|(known, _)| are_one(known, text));
-            attributes.push((text, value));
-            is_known
-        };
-        if is_repeated {
-            let name = Shown(name);
-            return Err(Complaint::new(format_args!("{name} is given twice; once is enough")));
-        }
-    }
-    Ok((attributes, cost.map_or(Cost::ONE, Cost::new)))
 }

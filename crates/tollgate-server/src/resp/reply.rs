@@ -166,6 +166,16 @@ impl<'o> Replies<'o> {
 
     #[inline]
     fn number(&mut self, kind: u8, number: i64) {
+        // Most numbers are small.
+        if let 0..=9 = number {
+            let line = [kind, b'0' + number as u8, b'\r', b'\n'];
+            return self.output.bytes.extend_from_slice(&line);
+        }
+        self.long_number(kind, number);
+    }
+
+    #[inline(never)]
+    fn long_number(&mut self, kind: u8, number: i64) {
         // The longest line. Of any other as much is copied and the rest forgotten: copies of a length that is
         // known beforehand cost next to nothing, all others a call.
         const LINE: usize = 24;

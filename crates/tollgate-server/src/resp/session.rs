@@ -11,11 +11,11 @@ use std::sync::Arc;
 use bytes::{Buf, BytesMut};
 use tollgate::Limiter;
 
-use super::check::check;
+use super::check;
 use super::command::{self, Command, Entry};
 use super::parse::{self, Garbage, Words};
 use super::reply::{Complaint, Output, Protocol, Replies, Shown};
-use super::throttle::{Batch, Last, Question, Throttles, number};
+use super::throttle::{self, Last, Question, Throttles, number};
 use crate::bounds::CLIENT_NAME_BYTES_MAX;
 use crate::token::Token;
 
@@ -38,6 +38,22 @@ pub(super) struct Desk<'g> {
     pub(super) throttles: &'g Throttles,
     /// What a client must show before it may ask.
     pub(super) token: Option<&'g Arc<Token>>,
+}
+
+/// Questions that have been read and not asked: of one kind at a time, since replies come in the order of
+/// the commands.
+#[derive(Default)]
+struct Unasked<'b> {
+    throttles: throttle::Batch<'b>,
+    checks: check::Batch<'b>,
+}
+
+impl Unasked<'_> {
+    #[inline]
+    fn ask(&mut self, limiter: &Limiter, replies: &mut Replies<'_>) {
+        self.throttles.ask(limiter, replies);
+        self.checks.ask(limiter, replies);
+    }
 }
 
 /// What is to be done after the replies were written.
@@ -78,7 +94,7 @@ impl Session {
         self.look_at_token(desk);
         let mut taken = 0;
         let mut words = Words::new();
-        let mut batch = Batch::default();
+        let mut unasked = Unasked::default();
         let flow = loop {
             if output.is_full() {
                 break Flow::Again;
@@ -89,19 +105,19 @@ impl Session {
                 Err(Garbage::Http) => break Flow::Close,
                 Err(garbage) => {
                     let mut replies = Replies::new(output, self.protocol);
-                    batch.ask(desk.limiter, &mut replies);
+                    unasked.ask(desk.limiter, &mut replies);
                     replies.error(&Complaint::new(format_args!("Protocol error: {garbage}")));
                     break Flow::Close;
                 }
             }
             if let Some((name, words)) = words.split_first()
-                && self.answer(name, words, &mut batch, output, desk) == Flow::Close
+                && self.answer(name, words, &mut unasked, output, desk) == Flow::Close
             {
                 break Flow::Close;
             }
         };
-        batch.ask(desk.limiter, &mut Replies::new(output, self.protocol));
-        drop((words, batch));
+        unasked.ask(desk.limiter, &mut Replies::new(output, self.protocol));
+        drop((words, unasked));
         input.advance(taken);
         flow
     }
@@ -110,27 +126,31 @@ impl Session {
         &mut self,
         name: &[u8],
         words: &[&'b [u8]],
-        batch: &mut Batch<'b>,
+        unasked: &mut Unasked<'b>,
         output: &mut Output,
         desk: &Desk<'_>,
     ) -> Flow {
-        let store = desk.limiter.store();
+        let Desk { limiter, throttles, .. } = *desk;
         let mut replies = Replies::new(output, self.protocol);
-        let entry = match self.look_up(name, words.len(), desk) {
-            Ok(entry) if entry.command == Command::Throttle => {
-                let last = &mut self.last_throttle;
-                match Question::read(words, last, desk.throttles, store) {
-                    Ok(question) => {
-                        batch.push(question, desk.limiter, &mut replies);
-                        return Flow::More;
-                    }
-                    Err(complaint) => Err(complaint),
+        let entry = self.look_up(name, words.len(), desk).and_then(|entry| {
+            match entry.command {
+                Command::Throttle => {
+                    let last = &mut self.last_throttle;
+                    let question = Question::read(words, last, throttles, limiter.store())?;
+                    unasked.checks.ask(limiter, &mut replies);
+                    unasked.throttles.push(question, limiter, &mut replies);
                 }
+                Command::Check => {
+                    unasked.throttles.ask(limiter, &mut replies);
+                    unasked.checks.push(words, limiter, &mut replies)?;
+                }
+                _ => return Ok(Some(entry)),
             }
-            other => other,
-        };
+            Ok(None)
+        });
+        let Some(entry) = entry.transpose() else { return Flow::More };
         // Replies come in the order of the commands.
-        batch.ask(desk.limiter, &mut replies);
+        unasked.ask(limiter, &mut replies);
         let done = entry.and_then(|entry| self.carry_out(entry.command, words, output, desk));
         if let Err(complaint) = &done {
             Replies::new(output, self.protocol).error(complaint);
@@ -166,8 +186,9 @@ impl Session {
     ) -> Result<Flow, Complaint> {
         let mut replies = Replies::new(output, self.protocol);
         match (command, words) {
-            (Command::Throttle, _) => unreachable!("questions are asked in batches"),
-            (Command::Check, _) => check(words, desk.limiter, &mut replies)?,
+            (Command::Throttle | Command::Check, _) => {
+                unreachable!("questions are asked in batches")
+            }
             (Command::Ping, []) => replies.simple("PONG"),
             (Command::Ping | Command::Echo, _) => replies.bulk(words[0]),
             (Command::Hello, _) => self.hello(words, output, desk)?,

@@ -18,7 +18,7 @@ use tollgate_policy::HeaderGeneration;
 
 use super::text::{field_string, number};
 use crate::bounds::SPREAD_PERCENT;
-use crate::verdict::{Absence, reset_of, share_left};
+use crate::verdict::{Absence, share_left};
 use crate::{Answer, Verdict};
 
 /// `RateLimit-Policy`.
@@ -67,24 +67,43 @@ pub const ALL: [HeaderName; 11] = [
 ///
 /// [`Limiter::now`]: crate::Limiter::now
 pub fn insert(headers: &mut HeaderMap, verdict: &Verdict, now: Timestamp, spread: u64) {
+    let mut values = Values { text: Vec::with_capacity(ROOM), ends: SmallVec::new() };
+    tell(&mut values, verdict, now, spread);
+    values.insert_into(headers);
+}
+
+/// Writes the same fields as HTTP/1.1 has them, a line each, to the end of `out`.
+pub fn write(out: &mut Vec<u8>, verdict: &Verdict, now: Timestamp, spread: u64) {
+    let is_of_names = |generation: &&HeaderGeneration| **generation != HeaderGeneration::XRateLimit;
+    let generations = &verdict.policy.policy.settings().headers;
+    if generations.iter().filter(is_of_names).count() <= 1 {
+        return tell(&mut Lines(out), verdict, now, spread);
+    }
+    // Of several generations that know the same names, the last is written in the place of the first.
+    let mut headers = HeaderMap::new();
+    insert(&mut headers, verdict, now, spread);
+    for (name, value) in &headers {
+        Lines(out).add(name, |out| out.extend_from_slice(value.as_bytes()));
+    }
+}
+
+fn tell(fields: &mut impl Fields, verdict: &Verdict, now: Timestamp, spread: u64) {
     let retry = verdict.absence().map(|absence| Retry::new(absence, spread));
-    let mut fields = Fields { text: Vec::with_capacity(ROOM), ends: SmallVec::new() };
     if let Some(retry) = &retry {
-        fields.add(RETRY_AFTER, |out| number(out, retry.seconds));
-        fields.add(RETRY_AFTER_MS, |out| number(out, retry.millis));
+        fields.add(&RETRY_AFTER, |out| number(out, retry.seconds));
+        fields.add(&RETRY_AFTER_MS, |out| number(out, retry.millis));
     }
     let told = Told::new(verdict, now, retry);
     for generation in &verdict.policy.policy.settings().headers {
         match generation {
-            HeaderGeneration::Draft11 => told.draft_11(&mut fields),
-            HeaderGeneration::XRateLimit => told.x_ratelimit(&mut fields),
-            HeaderGeneration::Draft07 => told.draft_07(&mut fields),
-            HeaderGeneration::Draft06 => told.draft_06(&mut fields),
-            HeaderGeneration::Draft03 => told.draft_03(&mut fields),
+            HeaderGeneration::Draft11 => told.draft_11(fields),
+            HeaderGeneration::XRateLimit => told.x_ratelimit(fields),
+            HeaderGeneration::Draft07 => told.draft_07(fields),
+            HeaderGeneration::Draft06 => told.draft_06(fields),
+            HeaderGeneration::Draft03 => told.draft_03(fields),
             _ => unreachable!("every generation is written"),
         }
     }
-    fields.insert_into(headers);
 }
 
 /// What the fields of a request under three or four limits take.
@@ -138,13 +157,13 @@ impl<'v> Told<'v> {
     }
 
     /// Two lists over every limit that applied.
-    fn draft_11(&self, fields: &mut Fields) {
+    fn draft_11(&self, fields: &mut impl Fields) {
         let spelled = &self.verdict.policy.spelled;
-        fields.add_list(RATELIMIT_POLICY, self.enforced(), |out, answer| {
+        fields.add_list(&RATELIMIT_POLICY, self.enforced(), |out, answer| {
             out.extend_from_slice(spelled.name(answer));
             out.extend_from_slice(spelled.amount(answer));
         });
-        fields.add_list(RATELIMIT, self.rates.iter(), |out, (answer, decision)| {
+        fields.add_list(&RATELIMIT, self.rates.iter(), |out, (answer, decision)| {
             out.extend_from_slice(spelled.name(*answer));
             parameter(out, "r", u64::from(decision.remaining));
             // Nothing more is to come to a limit that is whole. And a client is not told of a time
@@ -157,23 +176,23 @@ impl<'v> Told<'v> {
     }
 
     /// The tightest limit, as most services tell it today.
-    fn x_ratelimit(&self, fields: &mut Fields) {
+    fn x_ratelimit(&self, fields: &mut impl Fields) {
         if let Some(retry) = self.retry {
-            fields.add(X_RATELIMIT_RETRY_AFTER, |out| number(out, retry.seconds));
+            fields.add(&X_RATELIMIT_RETRY_AFTER, |out| number(out, retry.seconds));
         }
         let Some(decision) = self.tightest() else { return };
-        fields.add(X_RATELIMIT_LIMIT, |out| number(out, u64::from(decision.limit)));
-        fields.add(X_RATELIMIT_REMAINING, |out| number(out, u64::from(decision.remaining)));
-        if let Some(wait) = reset_of(decision) {
+        fields.add(&X_RATELIMIT_LIMIT, |out| number(out, u64::from(decision.limit)));
+        fields.add(&X_RATELIMIT_REMAINING, |out| number(out, u64::from(decision.remaining)));
+        if let Some(wait) = Answer::reset_of(decision) {
             let reset = self.now.plus(wait).as_micros().div_ceil(1_000_000);
-            fields.add(X_RATELIMIT_RESET, |out| number(out, reset));
+            fields.add(&X_RATELIMIT_RESET, |out| number(out, reset));
         }
     }
 
     /// The tightest limit as one dictionary, and the windows of all.
-    fn draft_07(&self, fields: &mut Fields) {
+    fn draft_07(&self, fields: &mut impl Fields) {
         if let Some(decision) = self.tightest() {
-            fields.add(RATELIMIT, |out| {
+            fields.add(&RATELIMIT, |out| {
                 out.extend_from_slice(b"limit=");
                 number(out, u64::from(decision.limit));
                 out.extend_from_slice(b", remaining=");
@@ -182,22 +201,22 @@ impl<'v> Told<'v> {
                 number(out, self.reset(decision));
             });
         }
-        fields.add_list(RATELIMIT_POLICY, self.windows(), push_window);
+        fields.add_list(&RATELIMIT_POLICY, self.windows(), push_window);
     }
 
     /// The tightest limit in three fields, and the windows of all in a fourth.
-    fn draft_06(&self, fields: &mut Fields) {
+    fn draft_06(&self, fields: &mut impl Fields) {
         if let Some(decision) = self.tightest() {
-            fields.add(RATELIMIT_LIMIT, |out| number(out, u64::from(decision.limit)));
+            fields.add(&RATELIMIT_LIMIT, |out| number(out, u64::from(decision.limit)));
             self.remaining_and_reset(fields, decision);
         }
-        fields.add_list(RATELIMIT_POLICY, self.windows(), push_window);
+        fields.add_list(&RATELIMIT_POLICY, self.windows(), push_window);
     }
 
     /// The tightest limit in three fields, the windows of all in the first of them.
-    fn draft_03(&self, fields: &mut Fields) {
+    fn draft_03(&self, fields: &mut impl Fields) {
         let Some(decision) = self.tightest() else { return };
-        fields.add(RATELIMIT_LIMIT, |out| {
+        fields.add(&RATELIMIT_LIMIT, |out| {
             number(out, u64::from(decision.limit));
             for window in self.windows() {
                 out.extend_from_slice(b", ");
@@ -207,9 +226,9 @@ impl<'v> Told<'v> {
         self.remaining_and_reset(fields, decision);
     }
 
-    fn remaining_and_reset(&self, fields: &mut Fields, decision: &Decision) {
-        fields.add(RATELIMIT_REMAINING, |out| number(out, u64::from(decision.remaining)));
-        fields.add(RATELIMIT_RESET, |out| number(out, self.reset(decision)));
+    fn remaining_and_reset(&self, fields: &mut impl Fields, decision: &Decision) {
+        fields.add(&RATELIMIT_REMAINING, |out| number(out, u64::from(decision.remaining)));
+        fields.add(&RATELIMIT_RESET, |out| number(out, self.reset(decision)));
     }
 
     /// Seconds until more can be taken, as the older drafts tell them. They require the figure, so
@@ -316,44 +335,70 @@ fn parameter(out: &mut Vec<u8>, name: &str, value: u64) {
     number(out, value);
 }
 
-/// Values of fields, one behind the other, so that all of them are one allocation.
-struct Fields {
-    text: Vec<u8>,
-    ends: SmallVec<[(HeaderName, Range<usize>); 12]>,
-}
-
-impl Fields {
-    fn add(&mut self, name: HeaderName, write: impl FnOnce(&mut Vec<u8>)) {
-        let start = self.text.len();
-        write(&mut self.text);
-        self.ends.push((name, start..self.text.len()));
-    }
+/// Where fields are written to.
+trait Fields {
+    /// Adds a field, whose value is `write`'s to write; none if that writes nothing.
+    fn add(&mut self, name: &HeaderName, write: impl FnOnce(&mut Vec<u8>));
 
     /// A field that lists something, unless there is nothing to list.
     fn add_list<T>(
         &mut self,
-        name: HeaderName,
+        name: &HeaderName,
         items: impl Iterator<Item = T>,
         mut write: impl FnMut(&mut Vec<u8>, T),
     ) {
-        let start = self.text.len();
-        for item in items {
-            if self.text.len() > start {
-                self.text.extend_from_slice(b", ");
+        self.add(name, |out| {
+            for (place, item) in items.enumerate() {
+                if place > 0 {
+                    out.extend_from_slice(b", ");
+                }
+                write(out, item);
             }
-            write(&mut self.text, item);
-        }
+        });
+    }
+}
+
+/// Values of fields, one behind the other, so that all of them are one allocation.
+struct Values {
+    text: Vec<u8>,
+    ends: SmallVec<[(HeaderName, Range<usize>); 12]>,
+}
+
+impl Fields for Values {
+    fn add(&mut self, name: &HeaderName, write: impl FnOnce(&mut Vec<u8>)) {
+        let start = self.text.len();
+        write(&mut self.text);
         if self.text.len() > start {
-            self.ends.push((name, start..self.text.len()));
+            self.ends.push((name.clone(), start..self.text.len()));
         }
     }
+}
 
+impl Values {
     fn insert_into(self, headers: &mut HeaderMap) {
         let text = Bytes::from(self.text);
         headers.reserve(self.ends.len());
         for (name, range) in self.ends {
             let value = HeaderValue::from_maybe_shared(text.slice(range));
             headers.insert(name, value.expect("only printable ASCII was written"));
+        }
+    }
+}
+
+/// Lines of fields as they are sent.
+struct Lines<'o>(&'o mut Vec<u8>);
+
+impl Fields for Lines<'_> {
+    fn add(&mut self, name: &HeaderName, write: impl FnOnce(&mut Vec<u8>)) {
+        let Self(out) = self;
+        let start = out.len();
+        out.extend_from_slice(name.as_str().as_bytes());
+        out.extend_from_slice(b": ");
+        let value = out.len();
+        write(out);
+        match out.len() > value {
+            true => out.extend_from_slice(b"\r\n"),
+            false => out.truncate(start),
         }
     }
 }

@@ -234,7 +234,7 @@ pub(super) fn figures(out: &mut Vec<u8>, answer: &Answer<'_>) {
     out.extend_from_slice(b",\"retry_after_ms\":");
     millis(out, decision.and_then(|decision| decision.retry_after()));
     out.extend_from_slice(b",\"reset_after_ms\":");
-    millis(out, answer.reset_after());
+    millis(out, decision.and_then(|decision| Answer::reset_of(&decision)));
     out.extend_from_slice(b",\"next_after_ms\":");
     millis(out, decision.and_then(|decision| decision.next_after));
 }

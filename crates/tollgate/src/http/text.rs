@@ -3,9 +3,15 @@
 /// Writes a number in decimal.
 #[inline]
 pub(super) fn number(out: &mut Vec<u8>, number: u64) {
-    let mut digits = [0; 20];
-    let start = number_before(&mut digits, number);
-    out.extend_from_slice(&digits[start..]);
+    // Of any number as much as of the longest is copied, and the rest forgotten: a copy of a length that is
+    // known beforehand costs next to nothing, any other a call.
+    const LONGEST: usize = 20;
+    let mut digits = [0; 2 * LONGEST];
+    let start = number_before(&mut digits[..LONGEST], number);
+    let length = out.len() + LONGEST - start;
+    let copied: &[u8; LONGEST] = digits[start..].first_chunk().expect("there is room behind");
+    out.extend_from_slice(copied);
+    out.truncate(length);
 }
 
 /// Writes a number in decimal to the end of `room`, which has twenty bytes at least; tells where it

@@ -213,6 +213,29 @@ fn a_request_that_no_limit_applies_to_has_no_fields() {
     }
 }
 
+#[test]
+fn lines_are_the_fields_that_are_inserted_in_their_order() {
+    let names = HeaderGeneration::ALL.map(HeaderGeneration::name);
+    let pairs = names.iter().flat_map(|one| names.iter().map(move |other| (one, other)));
+    let two =
+        pairs.filter(|(one, other)| one != other).map(|(one, other)| format!("[{one}, {other}]"));
+    let more = [format!("[{}]", names.join(", ")), "off".to_owned()];
+    for headers in names.map(|name| format!("[{name}]")).into_iter().chain(two).chain(more) {
+        let gate = Gate::new(&with_headers(&headers, TWO));
+        for number in 1..=11 {
+            let (verdict, spread) = (gate.check(&[]), u64::MAX / number);
+            let inserted = fields_of(&gate, &verdict, spread);
+            let inserted = inserted
+                .iter()
+                .map(|(name, value)| format!("{name}: {}\r\n", value.to_str().expect("ASCII")));
+            let mut lines = b"before".to_vec();
+            fields::write(&mut lines, &verdict, gate.limiter.now(), spread);
+            let lines = String::from_utf8(lines).expect("ASCII");
+            assert_eq!(lines, format!("before{}", inserted.collect::<String>()), "{headers}");
+        }
+    }
+}
+
 // The older generations.
 
 #[test]

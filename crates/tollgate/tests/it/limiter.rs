@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 
-use tollgate::{Limiter, LimiterError, Micros, Missing, Outcome, Request, Ruling, Verdict};
+use tollgate::{Change, Cost, End, Limiter, LimiterError, Micros, Missing, Outcome, Override};
+use tollgate::{Request, Ruling, Verdict};
 
 use crate::{Gate, check_ruled_out, deniers, left, parse, parse_with, time};
 
@@ -968,4 +969,68 @@ fn limiters_and_verdicts_go_from_thread_to_thread() {
     is_send_and_sync::<Limiter>();
     is_send_and_sync::<Verdict>();
     is_send_and_sync::<tollgate::Lease>();
+}
+
+/// Says that requests are decided together as they are one by one, and counted alike.
+fn check_together(policy: &str, banned: Option<&str>) {
+    const USERS: [&str; 5] = ["anna", "bert", "mallory", "monitor", "2001:db8::1"];
+    let gate = || {
+        let gate = Gate::new(policy);
+        if let Some(key) = banned {
+            let change =
+                Change::parse("{ban: true}", "ttl_ms").unwrap_or_else(|it| panic!("{it}")).0;
+            let one = Override { key: key.parse().expect("a key"), change, until: None };
+            gate.limiter.put_override(one).expect("it means something");
+        }
+        gate
+    };
+    let (together, alone) = (gate(), gate());
+    let attributes = |number: usize| {
+        let user = USERS[number * number % 5].as_bytes();
+        let size: &[u8] = if number % 7 == 3 { b"x" } else { b"2" };
+        [("user", user), ("client_ip", user), ("size", size)]
+    };
+    let attributes: Vec<[(&str, &[u8]); 3]> = (0..60).map(attributes).collect();
+    let request = |number: usize| {
+        let cost = Cost::new(number as u32 % 3);
+        Request { cost, end: End::Unknown, ..Request::new(&attributes[number]) }
+    };
+    for range in [0..0, 0..1, 1..9, 9..20, 20..60] {
+        let requests: Vec<Request<'_>> = range.map(request).collect();
+        let mut shown = Vec::new();
+        let show = |verdict: &Verdict| shown.push(format!("{verdict:?}"));
+        assert!(together.limiter.check_each(&requests, show));
+        let check = |request| format!("{:?}", alone.limiter.check(request));
+        assert_eq!(shown, requests.iter().map(check).collect::<Vec<_>>(), "{policy}");
+    }
+    let counted = [together, alone].map(|gate| {
+        let metrics = gate.limiter.metrics();
+        let counts = metrics.limits.into_iter().map(|limit| {
+            (limit.limit, limit.allowed, limit.denied, limit.shadow_denied, limit.store_failed)
+        });
+        (metrics.requests, counts.collect::<Vec<_>>())
+    });
+    assert_eq!(counted[0], counted[1], "{policy}");
+}
+
+#[test]
+fn requests_are_decided_together_as_they_are_one_by_one() {
+    let one = "limits: [{name: api, per: [user], rate: 3/minute}]";
+    let lists = "exempt: [{user: monitor}]\ndeny: [{user: mallory}]";
+    for limits in [
+        "limits: []".to_owned(),
+        one.to_owned(),
+        format!("{one}\n{lists}"),
+        "limits: [{name: api, per: [client_ip], rate: 3/minute}]".to_owned(),
+        "limits: [{name: api, per: [user], rate: 9/minute, cost: {attribute: size}}]".to_owned(),
+        "limits: [{name: api, per: [user], rate: 3/minute, mode: shadow}]".to_owned(),
+        "limits: [{name: slots, per: [user], concurrency: 1}]".to_owned(),
+        "limits: [{name: log, per: [user], rate: 3/minute, algorithm: sliding_log}]".to_owned(),
+        "limits: [{name: api, per: [user], rate: [3/minute, 5/hour]}, {name: all, rate: 9/day}]"
+            .to_owned(),
+        format!("limits: [{}]", one_of_each(4).join(", ")),
+    ] {
+        check_together(&limits, None);
+    }
+    check_together(one, Some("api:anna"));
 }

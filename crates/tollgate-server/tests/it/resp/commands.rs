@@ -138,6 +138,23 @@ fn a_check_tells_the_tightest_limit() {
 }
 
 #[test]
+fn checks_in_one_read_are_answered_in_order_with_all_else() {
+    let lines = "\
+        TG.CHECK user a\nTG.CHECK user a\nCL.THROTTLE a 1 1 1\nTG.CHECK user a\nCL.THROTTLE a 1 1 1\n\
+        CL.THROTTLE a 1 1 1\nTG.CHECK user a COST\nTG.CHECK user b\nTG.CHECK user b\nPING\nTG.CHECK user a\n\
+        TG.CHECK user c user d\nTG.CHECK user c\nNO\nTG.CHECK\nTG.CHECK user c COST 3\nCL.THROTTLE b 1 1 x\n\
+        TG.CHECK user d\nTG.CHECK user e\nTG.CHECK user f\nTG.CHECK user g\nTG.CHECK user h\n\
+        TG.CHECK user i\nTG.CHECK user a\nTG.CHECK user d\nTG.CHECK user e\nECHO end";
+    let policy = "limits: [{ name: api, per: [user], rate: 3/minute }]";
+    let (together, alone) = (Counter::new(policy), Counter::new(policy));
+    let one_by_one: Vec<String> = lines.lines().map(|line| alone.ask(line)).collect();
+    let together = together.ask(lines);
+    assert_eq!(together, one_by_one.join("\n"));
+    assert!(together.starts_with("[1, 3, 2, -1, 60001, api, 0]\n[1, 3, 1, "), "{together}");
+    assert_eq!(together.matches("-ERR").count(), 4, "{together}");
+}
+
+#[test]
 fn a_check_that_is_denied_tells_the_limit_that_denies_for_longest() {
     let counter = Counter::new(POLICY);
     counter.ask("TG.CHECK key good user 42 COST 10");
