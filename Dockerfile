@@ -1,7 +1,7 @@
 # A static binary, built from source, and nothing else: `docker build -t tollgate .`
 FROM rust:1.95-alpine AS build
-# The C compiler is for ring, which TLS uses.
-RUN apk add --no-cache musl-dev gcc
+# The C compiler is for ring, which TLS uses, and with make for the allocator.
+RUN apk add --no-cache musl-dev gcc make
 WORKDIR /source
 COPY . .
 RUN cargo build --release --locked --package tollgate-cli \

@@ -51,6 +51,12 @@ pub(crate) const FOR_TESTS: &[Part] = &[
         why: "it builds what sets a server's clock apart from the machine's",
     },
     Part {
+        command: "make",
+        trial: &[],
+        package: "make",
+        why: "it builds the allocator of the `tollgate` command",
+    },
+    Part {
         command: "redis-cli",
         trial: &[],
         package: "redis-tools",

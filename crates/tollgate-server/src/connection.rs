@@ -47,7 +47,7 @@ async fn receive(arrival: Arrival, gate: Arc<Gate>, pool: Arc<Pool>) {
         Door::Gateway if visitor.is_announced() => {
             return Box::pin(announced(stream, visitor)).await;
         }
-        Door::Gateway => match Box::pin(visitor.gate.arrivals.admit(peer.ip())).await {
+        Door::Gateway => match Box::pin(visitor.gate.arrivals.admit(visitor.peer.ip())).await {
             Some(stay) => Some(stay),
             None => return,
         },
@@ -126,13 +126,23 @@ where
 mod tests {
     use super::*;
 
-    fn size_of_future<F>(_: impl FnOnce(Arrival, Arc<Gate>, Arc<Pool>) -> F) -> usize {
+    fn size_of_receiving<F>(_: impl FnOnce(Arrival, Arc<Gate>, Arc<Pool>) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    fn size_of_serving<F>(_: impl FnOnce(TcpStream, Visitor) -> F) -> usize {
         size_of::<F>()
     }
 
     #[test]
     fn a_connection_takes_little_room_beside_what_its_door_needs() {
-        let size = size_of_future(receive);
-        assert!(size <= 384, "thousands are idle, and each takes {size} bytes");
+        let size = size_of_receiving(receive);
+        assert!(size <= 256, "thousands are idle, and each takes {size} bytes");
+    }
+
+    #[test]
+    fn a_connection_of_the_gateway_takes_little_room_beside_what_its_protocol_needs() {
+        let size = size_of_serving(gateway::serve::<TcpStream>);
+        assert!(size <= 640, "thousands are idle, and each takes {size} bytes");
     }
 }

@@ -69,48 +69,69 @@ const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Serves one connection.
-pub(crate) async fn serve<S>(stream: S, visitor: Visitor)
+///
+/// Thousands are idle, so what a connection no longer needs takes no room in it: its beginning is in a
+/// box that is gone when it is over, and what is only put together is so by plain functions.
+pub(crate) fn serve<S>(stream: S, visitor: Visitor) -> impl Future<Output = ()> + Send
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let peer = visitor.peer.ip();
     let patience = visitor.with_settings(|settings| duration(settings.headers_timeout));
-    let begun = timeout(patience, begin(stream)).await;
-    let Ok(Ok((is_http2, stream))) = begun else {
-        tracing::debug!(%peer, "no request came in time");
-        return;
-    };
+    let begun = Box::pin(timeout(patience, begin(stream)));
+    async move {
+        let Ok(Ok((is_http2, stream))) = begun.await else {
+            tracing::debug!(peer = %visitor.peer.ip(), "no request came in time");
+            return;
+        };
+        if is_http2 {
+            speak_http2(stream, visitor).await;
+        } else {
+            speak_http1(stream, visitor).await;
+        }
+    }
+}
+
+/// What is said on a connection of HTTP/2, which is in a box so that it is not moved about.
+fn speak_http2<S>(stream: Prefixed<S>, visitor: Visitor) -> impl Future<Output = ()> + Send
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let (stream, link, watch) = looked_after(stream, visitor, true);
+    let desk = Desk::new(&link);
+    let connection = http2::Builder::new(Starter(Door::Gateway))
+        .max_concurrent_streams(STREAMS_MAX)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_send_buf_size(SEND_BUFFER_MAX)
+        .max_header_list_size(HEAD_BYTES_MAX as u32)
+        .serve_connection(stream, service_fn(move |request| desk.answer(request)));
+    drive(Box::pin(connection), http2::Connection::graceful_shutdown, link, watch)
+}
+
+/// What is said on a connection of HTTP/1.1, and of what it becomes.
+fn speak_http1<S>(stream: Prefixed<S>, visitor: Visitor) -> impl Future<Output = ()> + Send
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let (stream, link, watch) = looked_after(stream, visitor, false);
+    let desk = Desk::new(&link);
+    let connection = http1::Builder::new()
+        .max_buf_size(HEAD_BYTES_MAX)
+        .serve_connection(stream, service_fn(move |request| desk.answer(request)))
+        .with_upgrades();
+    drive(Box::pin(connection), http1::UpgradeableConnection::graceful_shutdown, link, watch)
+}
+
+/// A stream that leaves marks, what its requests share, and who looks at the marks.
+fn looked_after<S>(
+    stream: Prefixed<S>,
+    visitor: Visitor,
+    is_http2: bool,
+) -> (TokioIo<Watched<Gathering<Prefixed<S>>>>, Arc<Link>, Watch) {
     let activity = Arc::<Activity>::default();
     let stream = TokioIo::new(Watched::new(Gathering(stream), &activity, is_http2));
     let watch = visitor.with_settings(|settings| Watch::new(&activity, settings, !is_http2));
-    let link = Arc::new(Link::new(visitor, &activity));
-    let layer = link.visitor.gate.layer.clone().peer(move |_| Some(peer));
-    let limited = layer.layer(Proxy::new(Arc::clone(&link)));
-    let desk = Desk { link: Arc::clone(&link), activity: Arc::clone(&activity), limited };
-    let service = service_fn(move |request| desk.answer(request));
-    // Connections are in boxes: neither kind takes the room that the other would need, and none of
-    // them is moved about.
-    if is_http2 {
-        let connection = http2::Builder::new(Starter(Door::Gateway))
-            .max_concurrent_streams(STREAMS_MAX)
-            .initial_stream_window_size(STREAM_WINDOW)
-            .initial_connection_window_size(CONNECTION_WINDOW)
-            .max_send_buf_size(SEND_BUFFER_MAX)
-            .max_header_list_size(HEAD_BYTES_MAX as u32)
-            .serve_connection(stream, service);
-        let wind_up = http2::Connection::graceful_shutdown;
-        return drive(Box::pin(connection), wind_up, &link.visitor, watch).await;
-    }
-    let connection = http1::Builder::new()
-        .max_buf_size(HEAD_BYTES_MAX)
-        .serve_connection(stream, service)
-        .with_upgrades();
-    let wind_up = http1::UpgradeableConnection::graceful_shutdown;
-    drive(Box::pin(connection), wind_up, &link.visitor, watch).await;
-    if let Some(tunnel) = link.take_tunnel() {
-        let watch = |settings: &Gateway| Watch::new(&activity, settings, false);
-        Box::pin(tunnel.run(idle(link.visitor.with_settings(watch)))).await;
-    }
+    (stream, Arc::new(Link::new(visitor, activity)), watch)
 }
 
 impl Visitor {
@@ -135,51 +156,56 @@ async fn begin<S: AsyncRead + Unpin>(mut stream: S) -> io::Result<(bool, Prefixe
     Ok((is_http2, Prefixed::new(Bytes::copy_from_slice(&seen[..length]), stream)))
 }
 
-/// Goes on with a connection until either side has had enough.
-async fn drive<C>(
+/// Goes on with a connection until either side has had enough, also of what it has become.
+fn drive<C>(
     mut connection: Pin<Box<C>>,
     wind_up: fn(Pin<&mut C>),
-    visitor: &Visitor,
+    link: Arc<Link>,
     mut watch: Watch,
-) where
-    C: Future<Output = hyper::Result<()>>,
+) -> impl Future<Output = ()> + Send
+where
+    C: Future<Output = hyper::Result<()>> + Send,
 {
-    let mut drain = visitor.gate.stages.watch();
+    let mut drain = link.visitor.gate.stages.watch();
     let mut is_ending = false;
-    let peer = visitor.peer;
-    loop {
-        let tick = watch.pause();
-        let disturbed = Seldom::new(async {
-            tokio::select! {
-                () = drain.started(), if !is_ending => Disturbed::Drained,
-                () = pause(tick) => Disturbed::Ticked,
-            }
-        });
-        let disturbed = tokio::select! {
-            biased;
-            ended = connection.as_mut() => {
-                if let Err(error) = ended {
-                    tracing::debug!(%peer, %error, "a connection ended badly");
+    async move {
+        loop {
+            let disturbed = Seldom::new(async {
+                tokio::select! {
+                    () = drain.started(), if !is_ending => Disturbed::Drained,
+                    () = pause(watch.pause()) => Disturbed::Ticked,
                 }
-                return;
+            });
+            let disturbed = tokio::select! {
+                biased;
+                ended = connection.as_mut() => {
+                    if let Err(error) = ended {
+                        tracing::debug!(peer = %link.visitor.peer, %error, "a connection ended badly");
+                    }
+                    break;
+                }
+                disturbed = disturbed => disturbed,
+            };
+            let cut = match disturbed {
+                Disturbed::Drained => None,
+                Disturbed::Ticked => match watch.look() {
+                    None => continue,
+                    cut => cut,
+                },
+            };
+            if let Some(cut) = cut
+                && (is_ending || cut != Cut::Idle)
+            {
+                tracing::debug!(peer = %link.visitor.peer, ?cut, "a connection was cut");
+                break;
             }
-            disturbed = disturbed => disturbed,
-        };
-        let cut = match disturbed {
-            Disturbed::Drained => None,
-            Disturbed::Ticked => match watch.look() {
-                None => continue,
-                cut => cut,
-            },
-        };
-        if let Some(cut) = cut
-            && (is_ending || cut != Cut::Idle)
-        {
-            tracing::debug!(%peer, ?cut, "a connection was cut");
-            return;
+            is_ending = true;
+            wind_up(connection.as_mut());
         }
-        is_ending = true;
-        wind_up(connection.as_mut());
+        if let Some(tunnel) = link.take_tunnel() {
+            let watch = |settings: &Gateway| Watch::new(&link.activity, settings, false);
+            Box::pin(tunnel.run(idle(link.visitor.with_settings(watch)))).await;
+        }
     }
 }
 
@@ -209,11 +235,16 @@ async fn idle(mut watch: Watch) {
 /// Where the requests of one connection come in.
 struct Desk {
     link: Arc<Link>,
-    activity: Arc<Activity>,
     limited: Tollgate<Proxy>,
 }
 
 impl Desk {
+    fn new(link: &Arc<Link>) -> Self {
+        let peer = link.visitor.peer.ip();
+        let layer = link.visitor.gate.layer.clone().peer(move |_| Some(peer));
+        Self { link: Arc::clone(link), limited: layer.layer(Proxy::new(Arc::clone(link))) }
+    }
+
     fn answer(
         &self,
         mut request: Request<Incoming>,
@@ -221,7 +252,7 @@ impl Desk {
         let gate = &self.link.visitor.gate;
         let doubtful = doubt::doubtful(&request);
         let is_http1 = request.version() < Version::HTTP_2;
-        let is_clear = doubtful.is_none() && !self.activity.is_sloppy();
+        let is_clear = doubtful.is_none() && !self.link.activity.is_sloppy();
         let is_last = is_http1 && !(is_clear && gate.stages.is_ready());
         let (id, under_way, deadline) = gate.limiter.with_policy(|policy| {
             let settings = policy.settings();
@@ -231,7 +262,7 @@ impl Desk {
             if let Some(deadline) = deadline {
                 request.extensions_mut().insert(Deadline(deadline));
             }
-            let (under_way, number) = UnderWay::begin(&self.activity, deadline);
+            let (under_way, number) = UnderWay::begin(&self.link.activity, deadline);
             let id = self.link.name(&mut request, &settings.gateway, number);
             (id, under_way, deadline)
         });
@@ -269,6 +300,9 @@ impl Desk {
             if is_last && response.status() != StatusCode::SWITCHING_PROTOCOLS {
                 // Whoever is told so before we close does not send into a closed connection.
                 response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            }
+            if !is_http1 {
+                fields::detach(response.headers_mut());
             }
             Ok(response)
         })

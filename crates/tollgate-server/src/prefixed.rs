@@ -11,13 +11,14 @@ use crate::delivery::Fate;
 
 /// Bytes that were read ahead, and the stream they came from.
 pub(crate) struct Prefixed<S> {
-    unread: Bytes,
+    /// In a box, since for nearly all of its time a stream has none.
+    unread: Option<Box<Bytes>>,
     stream: S,
 }
 
 impl<S> Prefixed<S> {
     pub(crate) fn new(unread: Bytes, stream: S) -> Self {
-        Self { unread, stream }
+        Self { unread: (!unread.is_empty()).then(|| Box::new(unread)), stream }
     }
 }
 
@@ -35,15 +36,15 @@ impl<S: AsyncRead + Unpin> AsyncRead for Prefixed<S> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.unread.is_empty() {
+        let Some(unread) = &mut self.unread else {
             return Pin::new(&mut self.stream).poll_read(context, buffer);
-        }
-        let now = self.unread.len().min(buffer.remaining());
-        buffer.put_slice(&self.unread[..now]);
-        self.unread.advance(now);
-        if self.unread.is_empty() {
+        };
+        let now = unread.len().min(buffer.remaining());
+        buffer.put_slice(&unread[..now]);
+        unread.advance(now);
+        if unread.is_empty() {
             // Not even an end of it keeps what was read ahead in memory as long as the stream lasts.
-            self.unread = Bytes::new();
+            self.unread = None;
             // What comes behind is wanted too, if it is here: half a head would be looked at twice,
             // in a buffer twice as large. An end is met again when more is asked for, and after an error it is one.
             if buffer.remaining() > 0 {

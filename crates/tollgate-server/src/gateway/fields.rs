@@ -162,8 +162,9 @@ pub(super) fn pass_on_response(headers: &mut HeaderMap, version: Version) {
     add_via(headers, version);
 }
 
-/// Copies what values are made of. They are pieces of what was read at a time, which is kilobytes, and
-/// a connection of HTTP/2 remembers some of them for as long as it lasts.
+/// Copies what values are made of into one piece that is as long as they are. They are pieces of what was
+/// read at a time, which is kilobytes, or have room for more, and a connection of HTTP/2 remembers some of
+/// them for as long as it lasts.
 pub(super) fn detach(headers: &mut HeaderMap) {
     let mut room = BytesMut::with_capacity(headers.values().map(HeaderValue::len).sum());
     for value in headers.values_mut() {

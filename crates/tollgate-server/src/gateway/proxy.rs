@@ -45,7 +45,7 @@ pub(super) struct Link {
     /// Names the connection, in the ids of its requests.
     pub(super) id: u64,
     sender: Sender,
-    activity: Arc<Activity>,
+    pub(super) activity: Arc<Activity>,
     /// What the connection becomes when it is no longer HTTP.
     tunnel: Mutex<Option<Box<Tunnel>>>,
 }
@@ -82,12 +82,11 @@ impl Service<Request<Received>> for Proxy {
                 Ok(link.upgrade(plan, Request::from_parts(parts, body), to, client).await)
             });
         }
-        let version = parts.version;
         fields::pass_on_request(&mut parts, &link.sender, plan.is_trusted, None);
         let body = Sending::new(body, &link.activity);
         // A request is large. It stays where it is until it is sent.
         let mut slot = Some(Request::from_parts(parts, body));
-        in_time(deadline, async move { Ok(link.pass_on(&plan, &mut slot, version).await) })
+        in_time(deadline, async move { Ok(link.pass_on(&plan, &mut slot).await) })
     }
 }
 
@@ -130,10 +129,9 @@ impl Patience {
 }
 
 impl Link {
-    pub(super) fn new(visitor: Visitor, activity: &Arc<Activity>) -> Self {
+    pub(super) fn new(visitor: Visitor, activity: Arc<Activity>) -> Self {
         let sender = Sender::new(visitor.peer.ip(), visitor.entrance.tls().is_some());
         let id = visitor.gate.number();
-        let activity = Arc::clone(activity);
         Self { visitor, id, sender, activity, tunnel: Mutex::default() }
     }
 
@@ -142,20 +140,10 @@ impl Link {
         self.tunnel.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Passes on a request of a client that speaks this version.
-    async fn pass_on(
-        &self,
-        plan: &Plan,
-        slot: &mut Option<Request<Sending>>,
-        version: Version,
-    ) -> Response<Coming> {
+    /// Passes on a request.
+    async fn pass_on(&self, plan: &Plan, slot: &mut Option<Request<Sending>>) -> Response<Coming> {
         match self.send(plan, slot, Purpose::Requests).await {
-            Ok((mut response, loan, progress)) => {
-                if version == Version::HTTP_2 {
-                    fields::detach(response.headers_mut());
-                }
-                finish(response, loan, progress)
-            }
+            Ok((response, loan, progress)) => finish(response, loan, progress),
             Err(trouble) => trouble.answer(),
         }
     }
