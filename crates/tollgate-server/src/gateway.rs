@@ -122,12 +122,15 @@ where
     drive(Box::pin(connection), http1::UpgradeableConnection::graceful_shutdown, link, watch)
 }
 
+/// A stream that leaves marks of what is read and written.
+type Marking<S> = TokioIo<Watched<Gathering<Prefixed<S>>>>;
+
 /// A stream that leaves marks, what its requests share, and who looks at the marks.
 fn looked_after<S>(
     stream: Prefixed<S>,
     visitor: Visitor,
     is_http2: bool,
-) -> (TokioIo<Watched<Gathering<Prefixed<S>>>>, Arc<Link>, Watch) {
+) -> (Marking<S>, Arc<Link>, Watch) {
     let activity = Arc::<Activity>::default();
     let stream = TokioIo::new(Watched::new(Gathering(stream), &activity, is_http2));
     let watch = visitor.with_settings(|settings| Watch::new(&activity, settings, !is_http2));

@@ -46,7 +46,7 @@ pub(super) struct Local {
 #[derive(Debug)]
 enum Decides {
     Always(bool),
-    Limit { counted: Mutex<Counted>, per: Vec<String> },
+    Limit { counted: Box<Mutex<Counted>>, per: Vec<String> },
 }
 
 impl Local {
@@ -56,7 +56,7 @@ impl Local {
             Fallback::Deny => Decides::Always(false),
             Fallback::Limit { limit, per } => {
                 let counted = Counted::new(limit, clock::now(), clock::date());
-                Decides::Limit { counted: Mutex::new(counted), per }
+                Decides::Limit { counted: Box::new(Mutex::new(counted)), per }
             }
         };
         Self { decides, told_at: Mutex::new(None) }
