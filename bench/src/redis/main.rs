@@ -20,9 +20,9 @@ const INTRODUCTION: &str = "\
 
 One `redis-server` on loopback, and the store in another process with many callers on one thread. Beside it
 `redis-benchmark -P 16` sends the same script to the same server with the same arguments, as quickly as it can: that is as much
-as this server decides. The two take turns within short rounds and medians count, but where it says otherwise. *Redis CPU* is the time the server process
-spends on a core, for each decision. (`redis-benchmark` cannot send a zero byte: where the store's argument has one, it sends
-MessagePack's nil.) Run it again with
+as this server decides. The two take turns within short rounds and medians count, but where it says otherwise. *Redis CPU* is
+the time the server process spends on a core, for each decision. (`redis-benchmark` cannot send a zero byte: where the store's
+argument has one, it sends MessagePack's nil.) Run it again with
 
 ```sh
 cargo xtask bench redis

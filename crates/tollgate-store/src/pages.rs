@@ -42,19 +42,14 @@ impl Pages {
     }
 }
 
-/// Asks for the memory around a word without waiting for it, where the processor can be asked. It
-/// is about to be written, so it is asked for alone: else another core that wrote it last would be
-/// asked a second time.
+/// Asks for the memory around a word without waiting for it, where the processor can be asked.
 #[inline(always)]
 pub(crate) fn fetch(word: &AtomicU64) {
     #[cfg(target_arch = "x86_64")]
     {
-        let word = std::ptr::from_ref(word);
-        // SAFETY: It changes nothing that a program can see, whatever the address; processors that
-        // do not know it pass it over.
-        unsafe {
-            std::arch::asm!("prefetchw [{}]", in(reg) word, options(nostack, preserves_flags, readonly));
-        }
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: It changes nothing that a program can see, whatever the address.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(word).cast()) };
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = word;

@@ -137,13 +137,18 @@ impl Table {
         self.bytes_under(self.layout())
     }
 
-    /// Where to look for `key` first, with its memory on the way.
+    /// Where to look for `key` first, with its memory on the way; and that of the next group, where
+    /// one key in ten is.
     #[inline(always)]
     pub(crate) fn fetch(&self, key: Fingerprint) -> Home<'_> {
         let place = self.place_of(key);
-        let group = self.group(place.home(key));
-        pages::fetch(&group[0][FIRST]);
-        pages::fetch(&group[GROUP / 2][FIRST]);
+        let (groups, _) = self.slots().as_chunks();
+        let index = place.home(key) / GROUP;
+        let group: &[Slot; GROUP] = &groups[index];
+        for group in [group, groups.get(index + 1).unwrap_or(group)] {
+            pages::fetch(&group[0][FIRST]);
+            pages::fetch(&group[GROUP / 2][FIRST]);
+        }
         Home { place, group }
     }
 
