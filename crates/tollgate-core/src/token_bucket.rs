@@ -97,7 +97,7 @@ impl TokenBucket {
 
     #[inline]
     pub(crate) fn step(&self, word: Word, now: Timestamp, cost: Cost) -> Step {
-        // A clock that did not go back, told apart since the way there is on every request's.
+        // Only a clock that went back needs more than this.
         let Some(elapsed) = now.as_micros().checked_sub(word.high) else {
             let word = self.anchored(word, now);
             return self.step_from(word, &self.standing(word, now), cost);

@@ -205,6 +205,9 @@ where
             is_ending = true;
             wind_up(connection.as_mut());
         }
+        // Whoever waits for a connection that was cut before it could become a tunnel learns by this
+        // that it never will.
+        drop(connection);
         if let Some(tunnel) = link.take_tunnel() {
             let watch = |settings: &Gateway| Watch::new(&link.activity, settings, false);
             Box::pin(tunnel.run(idle(link.visitor.with_settings(watch)))).await;

@@ -11,7 +11,7 @@ pub struct Charge<'a> {
     /// Whose state.
     pub key: Key<'a>,
     /// The name of the key's limit as the store that is asked [knows it](crate::MemoryStore::named),
-    /// for whoever asks often.
+    /// for whoever asks often. With another name, or another store's, another key is charged.
     pub named: Option<Named>,
     /// Under which limit, enrolled with the store that is asked.
     pub limit: &'a Enrolled,

@@ -24,7 +24,7 @@ use crate::concealer::Concealer;
 use crate::siphash::SipHasher;
 
 /// What a key is known by. The second half is scattered, whatever the keys.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Fingerprint {
     pub(crate) first: u64,
     pub(crate) second: u64,
@@ -35,8 +35,15 @@ pub(crate) struct Fingerprint {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Named(u128);
 
-impl fmt::Debug for Named {
+impl fmt::Debug for Fingerprint {
     /// Says nothing: whoever knows a polynomial's value knows something of the secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Fingerprint").finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Named {
+    /// Says nothing, for the same reason.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Named").finish_non_exhaustive()
     }
@@ -56,7 +63,7 @@ impl Fingerprint {
 
 impl Receipt {
     /// What the state that was charged is known by in this store: all its charges have it, and those
-    /// of no other state.
+    /// of no other state. It tells of the store's secret, so it must not be shown to anybody.
     pub fn state(&self) -> u128 {
         u128::from(self.key.first) << 64 | u128::from(self.key.second)
     }

@@ -2,7 +2,8 @@
 //!
 //! A slot is four words: the key's fingerprint and its state. It is locked by a bit of its own
 //! last word, so a decision about a known key waits for nobody but another decision about the same
-//! key, and writes to one cache line. Slots come in groups of four, which are two cache lines; a
+//! key, and writes to one cache line; only who is not in its home group takes the first slot of that
+//! for a moment, to see whose it is. Slots come in groups of four, which are two cache lines; a
 //! key lives in its home group, or in the next that had room. All four are compared at once,
 //! without a branch that the processor could guess wrong, and little is done with what comes of it:
 //! while it waits for a key's memory the processor looks a few hundred instructions ahead, and if
@@ -154,11 +155,11 @@ impl Table {
 
     /// The slot of `key`, locked, if it is known and nobody moved it meanwhile.
     ///
-    /// Whose slot it is, is seen when it is locked. To look before as well would cost every known
-    /// key something; so an unknown one now and then locks the slot of another for a moment.
+    /// Whose slot it is, is seen when it is locked. To look before as well would cost every key
+    /// something; so one that is unknown, or past its home group, locks another's slot for a moment.
     #[inline(always)]
     pub(crate) fn lock_known<'t>(&'t self, key: Fingerprint, home: Home<'t>) -> Option<Locked<'t>> {
-        match Locked::new(likely(home.group, key).1).of(key) {
+        match Locked::new(likely(home.group, key)).of(key) {
             None => self.lock_at(self.find_past_home(home.place, key)?, key),
             locked => locked,
         }
@@ -171,7 +172,7 @@ impl Table {
         key: Fingerprint,
         home: Home<'t>,
     ) -> Option<Locked<'t>> {
-        match Locked::try_new(likely(home.group, key).1)?.of(key) {
+        match Locked::try_new(likely(home.group, key))?.of(key) {
             None => Locked::try_new(self.slot(self.find_past_home(home.place, key)?))?.of(key),
             locked => locked,
         }
@@ -573,21 +574,21 @@ impl Place {
 
 /// Which slot of a group holds `key`, if one does.
 fn position(group: &[Slot; GROUP], key: Fingerprint) -> Option<usize> {
-    let (index, [first, second, ..]) = likely(group, key);
-    let resident = [first, second].map(|half| half.load(Ordering::Relaxed));
-    (resident == [key.first, key.second]).then_some(index)
+    group.iter().position(|[first, second, ..]| {
+        let resident = [first, second].map(|half| half.load(Ordering::Relaxed));
+        resident == [key.first, key.second]
+    })
 }
 
-/// The one slot of a group that may hold `key`, and its place.
+/// The slot of a group that may hold `key`; some slot if none does, or if two keys share a half.
 ///
 /// Worked out as a number: told by comparisons that pick one of several values, the compiler makes
 /// branches of it, one of which is guessed wrong for most keys.
 #[inline(always)]
-fn likely(group: &[Slot; GROUP], key: Fingerprint) -> (usize, &Slot) {
+fn likely(group: &[Slot; GROUP], key: Fingerprint) -> &Slot {
     let [_, b, c, d] =
         group.each_ref().map(|slot| usize::from(slot[FIRST].load(Ordering::Relaxed) == key.first));
-    let index = (b | d) | (c | d) << 1;
-    (index, &group[index])
+    &group[(b | d) | (c | d) << 1]
 }
 
 impl<'t> Locked<'t> {

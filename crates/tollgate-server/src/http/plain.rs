@@ -322,6 +322,8 @@ impl Asks<'_> {
         };
         SCRATCH.with_borrow_mut(|scratch| {
             let Scratch { keys, body } = scratch;
+            // Whatever became of the answer before, nothing of it is told to anybody else.
+            body.clear();
             let tell = |verdict: &mut Verdict, keys: &Keys| {
                 let given = check::write(body, verdict, keys, gate);
                 undelivered.hold(Vec::from_iter(given));
@@ -333,7 +335,6 @@ impl Asks<'_> {
             };
             let told = check.ask(|request| gate.limiter.check_showing(request, keys, tell));
             let waiting = told.err().map(|it| check.answer_later(it, mem::take(keys), gate));
-            body.clear();
             // What is said is longer than the keys that it names.
             if body.capacity() > ANSWERS_ROOM_MAX {
                 *scratch = Scratch::default();

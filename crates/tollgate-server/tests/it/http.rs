@@ -6,6 +6,7 @@ use std::net::TcpStream;
 use serde_json::{Value, json};
 use tollgate_server::{Door, ReadAs, read_checks};
 
+use crate::gateway::client::Client;
 use crate::server::{Answer, Running, eventually};
 
 const POLICY: &str = "
@@ -148,6 +149,13 @@ fn a_wait_belongs_to_whom_the_check_is_about() {
     };
     assert_eq!(wait("a"), None, "the first is let through");
     check_spread(["a", "b", "c"].map(|user| wait(user).expect("a wait")));
+    // The same on one connection that stays open.
+    let mut client = Client::new(running.connect(Door::Http));
+    check_spread(["a", "b", "c"].map(|user| {
+        client.send(format!("GET /v1/check?user={user} HTTP/1.1\r\nhost: localhost\r\n\r\n"));
+        let answer = client.answer();
+        answer.field("retry-after-ms").and_then(|wait| wait.parse().ok()).expect("a wait")
+    }));
 }
 
 /// Says that waits of about a year differ, and by more than the time between the answers.

@@ -136,7 +136,7 @@ impl Denials {
     }
 
     fn shard_of(&self, key: Fingerprint) -> MutexGuard<'_, Shard> {
-        let shard = &self.0[key.first as usize % SHARDS];
+        let shard = &self.0[key.number() as usize % SHARDS];
         shard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

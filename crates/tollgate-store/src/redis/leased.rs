@@ -348,7 +348,7 @@ impl Leased {
     }
 
     fn shard(&self, key: Fingerprint) -> MutexGuard<'_, Shard> {
-        locked(&self.shards[key.first as usize % SHARDS])
+        locked(&self.shards[key.number() as usize % SHARDS])
     }
 }
 
@@ -463,7 +463,7 @@ fn locked(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A fingerprint is a hash already, and its first half says which shard it is in.
+/// A fingerprint's second half is a hash already.
 #[derive(Default)]
 struct SecondHalf(u64);
 

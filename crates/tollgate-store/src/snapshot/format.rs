@@ -276,14 +276,6 @@ mod tests {
         payload
     }
 
-    /// A snapshot of anything, with checksums that fit.
-    fn sealed(payload: &[u8]) -> Vec<u8> {
-        let header = [&MAGIC[..], &VERSION.to_le_bytes()].concat();
-        let mut blocks = BlockWriter::new(header);
-        blocks.write(payload).expect("to memory");
-        blocks.finish().expect("to memory")
-    }
-
     /// A store with a few states under limits of every algorithm, some at and past their limits.
     fn store(clock: &Clock) -> MemoryStore {
         let store = MemoryStore::with_secret(clock.clone(), 1 << 20, Secret::from_seed([7, 8]))

@@ -986,7 +986,7 @@ fn check_together(policy: &str, banned: Option<&str>) {
     };
     let (together, alone) = (gate(), gate());
     let attributes = |number: usize| {
-        let user = USERS[number * number % 5].as_bytes();
+        let user = USERS[number * 7 % 11 % 5].as_bytes();
         let size: &[u8] = if number % 7 == 3 { b"x" } else { b"2" };
         [("user", user), ("client_ip", user), ("size", size)]
     };

@@ -102,6 +102,25 @@ fn nothing_gets_to_the_server_before_it_has_agreed() {
 }
 
 #[test]
+fn a_client_that_goes_before_the_server_agrees_keeps_no_tunnel_waiting() {
+    let upstream = Script::new();
+    let gateway = in_front_of(upstream.url(), "");
+    let mut client = connect(&gateway);
+    client.send(GET);
+    let mut server = upstream.accept();
+    server.until(b"\r\n\r\n");
+    server.send("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\nok");
+    // What is early hides from the gateway that the client has gone, until it is answered.
+    client.send(format!("{ASK}early"));
+    let mut server = upstream.accept();
+    server.until(b"\r\n\r\n");
+    // It has not read its first answer, so that this is not an end but a reset.
+    drop(client);
+    server.send(AGREE);
+    server.expect_end();
+}
+
+#[test]
 fn a_server_that_leaves_http_unasked_is_502() {
     let upstream = Script::new();
     let gateway = in_front_of(upstream.url(), "");

@@ -316,7 +316,7 @@ fn a_flood_of_keys_leaves_no_more_pools_than_the_bound_and_is_decided_all_the_sa
     let limit = window(1, 3_600);
     // All in one shard, which is full long before the others.
     let take = |number: u64| {
-        let key = Fingerprint { first: SHARDS as u64 * number, second: number };
+        let key = Fingerprint { first: SHARDS as u64 * number, second: 0 };
         node.leased.take(key, &format!("tollgate:{{{number}}}:api"), &limit, Cost::ONE)
     };
     let room = (POOLS_MAX / SHARDS) as u64;
