@@ -7,6 +7,9 @@ pub const FORWARDED_MAX: usize = 64;
 /// How much later than the wait a denied client may be told to come back, in percent of the wait.
 pub const SPREAD_PERCENT: u64 = 30;
 
+/// Requests whose memory is fetched together: until all have said what they ask for, it is there.
+pub const TOGETHER: usize = 8;
+
 /// Requests that a layer holds at a time, unless it is told another number. Each has a timer and keeps
 /// its connection busy; whoever has more of them waiting has another problem than their order.
 pub const HELD_MAX: usize = 10_000;

@@ -17,7 +17,7 @@ use tollgate_store::{
 };
 use tollgate_store::{Store, Taken, TooManyLimits, Unreservable, Waiting};
 
-use crate::bounds::KEYS_BYTES_MAX;
+use crate::bounds::{KEYS_BYTES_MAX, TOGETHER};
 use crate::denial::{DenialSink, ShowValue};
 use crate::envoy::Engine;
 use crate::http::fields::Spelled;
@@ -52,9 +52,6 @@ pub(crate) struct InForce {
 
 /// Limits of one request that need no allocation.
 const INLINE: usize = 8;
-
-/// Requests whose memory is fetched together: until all have said what they ask for, it is there.
-const BATCH: usize = 8;
 
 impl Limiter {
     /// A limiter that keeps its states in `store`.
@@ -136,13 +133,15 @@ impl Limiter {
         }
     }
 
-    /// Decides each of `requests` on its own, in their order, and shows every verdict to `show`. Cheaper
-    /// than one by one: their memory is fetched together. False, and nothing is decided, if the states
-    /// are not in memory.
+    /// Decides each of `requests` on its own, in their order, and shows every verdict to `show`. Where
+    /// each is under one limit that is cheaper than one by one: their memory is fetched together. A
+    /// slot that one is given comes back when its lease ends, so this is for requests of which nobody
+    /// learns when they [end](crate::End). False, and nothing is decided, if the states are not in
+    /// memory.
     pub fn check_each(&self, requests: &[Request<'_>], mut show: impl FnMut(&Verdict)) -> bool {
         let Some(store) = self.store.memory() else { return false };
         let mut verdict = Verdict::begin(self.policy.load());
-        for requests in requests.chunks(BATCH) {
+        for requests in requests.chunks(TOGETHER) {
             self.check_batch(store, requests, &mut verdict, &mut show);
         }
         true
@@ -157,9 +156,9 @@ impl Limiter {
         show: &mut impl FnMut(&Verdict),
     ) {
         let (clock, policy) = (self.store.clock(), &verdict.policy);
-        let mut scratches: [Scratch; BATCH] = Default::default();
+        let mut scratches: [Scratch; TOGETHER] = Default::default();
         let mut charges = Charges::new();
-        let mut begun: SmallVec<[Begun<'_, '_, '_>; BATCH]> = SmallVec::new();
+        let mut begun: SmallVec<[Begun<'_, '_, '_>; TOGETHER]> = SmallVec::new();
         for (request, scratch) in requests.iter().zip(&mut scratches) {
             let (counting, before) = (Counting::start(clock, request.layer), charges.len());
             let admission = policy.policy.admit(request, scratch, &mut charges);
@@ -167,9 +166,9 @@ impl Limiter {
         }
         // Most requests are under one limit, and most keys are not allowed anything else.
         if policy.overrides.are_none() && begun.iter().all(|begun| begun.charges == 1) {
-            let asked: SmallVec<[Charge<'_>; BATCH]> =
+            let asked: SmallVec<[Charge<'_>; TOGETHER]> =
                 charges.iter().map(|charge| asked(policy, charge)).collect();
-            let mut answers: SmallVec<[Taken; BATCH]> = SmallVec::new();
+            let mut answers: SmallVec<[Taken; TOGETHER]> = SmallVec::new();
             store.take_each(&asked, |taken| answers.push(taken));
             for (begun, (charge, taken)) in begun.iter().zip(charges.iter().zip(&answers)) {
                 verdict.taken.clear();

@@ -11,22 +11,20 @@ use std::cmp::Reverse;
 use std::str;
 
 use smallvec::SmallVec;
+use tollgate::bounds::TOGETHER;
 use tollgate::{Answer, Cost, Decision, End, Limiter, Micros, Request, Ruling, Verdict};
 
 use super::reply::{Complaint, Replies, Shown};
 use super::throttle::number;
 use crate::attributes::are_one;
 
-/// Checks whose memory is fetched together. A limiter fetches no more at a time.
-const BATCH: usize = 8;
-
 /// Checks that follow each other in one read, to be asked together.
 #[derive(Default)]
 pub(super) struct Batch<'b> {
     /// Those of all, behind each other.
-    attributes: SmallVec<[(&'b str, &'b [u8]); 2 * BATCH]>,
+    attributes: SmallVec<[(&'b str, &'b [u8]); 2 * TOGETHER]>,
     /// Where the attributes of each end, and what it costs.
-    checks: SmallVec<[(usize, Cost); BATCH]>,
+    checks: SmallVec<[(usize, Cost); TOGETHER]>,
 }
 
 impl<'b> Batch<'b> {
@@ -41,7 +39,7 @@ impl<'b> Batch<'b> {
         let cost = self.read(words).inspect_err(|_| self.attributes.truncate(before))?;
         self.checks.push((self.attributes.len(), cost));
         // Where answers come later there is nothing to fetch.
-        if self.checks.len() == BATCH || limiter.store().memory().is_none() {
+        if self.checks.len() == TOGETHER || limiter.store().memory().is_none() {
             self.ask(limiter, replies);
         }
         Ok(())
@@ -62,7 +60,7 @@ impl<'b> Batch<'b> {
             start = *end;
             Request { cost: *cost, end: End::Unknown, ..Request::new(attributes) }
         };
-        let requests: SmallVec<[Request<'_>; BATCH]> = self.checks.iter().map(request).collect();
+        let requests: SmallVec<[Request<'_>; TOGETHER]> = self.checks.iter().map(request).collect();
         if !limiter.check_each(&requests, |verdict| reply(verdict, replies)) {
             requests.iter().for_each(|request| replies.write_when(limiter.ask(request), reply));
         }
