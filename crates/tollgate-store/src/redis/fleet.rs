@@ -23,7 +23,7 @@ use super::call::{Call, Failure, Pending};
 use super::client::Address;
 use super::cluster::{self, Map};
 use super::meaning::Place;
-use super::node::{Health, Node, Status, Way};
+use super::node::{Doorbell, Health, Node, Status, Way};
 use super::sentinel::Sentinels;
 use super::slots;
 use super::troubles::Troubles;
@@ -118,6 +118,18 @@ impl Fleet {
     /// Hands a call over that must be answered by a deadline: that of the first one, if a request
     /// takes several calls after each other.
     pub(crate) fn send_by(&self, call: Call, deadline: Instant) -> Pending {
+        let pending = self.put(call, deadline);
+        self.send_off();
+        pending
+    }
+
+    /// Sends what was put.
+    pub(crate) fn send_off(&self) {
+        self.shared.doorbell.ring();
+    }
+
+    /// Hands a call over that goes out with others: at [`send_off`](Self::send_off), or with the next one that is sent.
+    pub(crate) fn put(&self, call: Call, deadline: Instant) -> Pending {
         match self.shared.map.load().route(call.slot) {
             Some(node) => node.send(call, deadline),
             None => Pending::NOT_SENT,
@@ -218,6 +230,7 @@ pub(super) struct Shared {
     outdated: Notify,
     turn: AtomicUsize,
     troubles: Troubles,
+    doorbell: Arc<Doorbell>,
 }
 
 impl Shared {
@@ -238,6 +251,7 @@ impl Shared {
             outdated: Notify::new(),
             turn: AtomicUsize::new(0),
             troubles: Troubles::default(),
+            doorbell: Arc::default(),
         });
         let node = |way| Node::start(way, &shared);
         let seed = seeds[0].clone();
@@ -263,6 +277,10 @@ impl Shared {
 
     pub(super) fn runtime(&self) -> &Handle {
         &self.runtime
+    }
+
+    pub(super) fn doorbell(&self) -> &Arc<Doorbell> {
+        &self.doorbell
     }
 
     pub(super) fn timeout(&self) -> Duration {

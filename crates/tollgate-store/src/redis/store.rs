@@ -150,7 +150,8 @@ impl RedisStore {
         self.0.local.enroll(limit)
     }
 
-    /// Takes all of `charges`, or none if one that is enforced is denied.
+    /// Takes all of `charges`, or none if one that is enforced is denied. What is asked goes out when somebody first
+    /// waits for an answer, this one or another: whoever asks several things before that has them sent together.
     pub fn take(&self, charges: &[Charge<'_>]) -> Asked<Answers> {
         let inner = &self.0;
         let asked_at = inner.clock.now();
@@ -385,4 +386,40 @@ fn is_concurrency(limit: &Limit) -> bool {
 /// key when the answer does not come.
 fn local_key<'v>(name: &'v [Value<'v>]) -> Key<'v> {
     Key { limit: "", values: name }
+}
+
+#[cfg(test)]
+mod tests {
+    use tollgate_core::Quota;
+    use tollgate_harness::{Flavour, Server};
+
+    use super::*;
+
+    #[test]
+    fn what_is_asked_before_anybody_waits_is_sent_together() {
+        const REQUESTS: u64 = 100;
+        let server = Server::start(Flavour::Redis);
+        let settings = RedisSettings {
+            servers: Servers::Single(server.url()),
+            timeout: Duration::from_secs(5),
+            prefix: "test".to_owned(),
+            nodes: None,
+        };
+        let store = RedisStore::open(settings).expect("a URL of the harness");
+        let limit = store.enroll(Limit::sliding_window(Quota::per_hour(1_000)));
+        let limit = limit.expect("it is the only one");
+        let values = [Value::new(b"somebody")];
+        let ask = || store.take(&[Charge::new(Key { limit: "hourly", values: &values }, &limit)]);
+        assert!(ask().wait().taken().iter().all(Taken::is_allowed));
+        let sent = || (store.health()[0].calls, store.health()[0].pipelines);
+        let before = sent();
+        let asked: Vec<_> = (0..REQUESTS).map(|_| ask()).collect();
+        for asked in asked {
+            assert!(asked.wait().taken().iter().all(Taken::is_allowed));
+        }
+        let (calls, pipelines) = sent();
+        assert!(calls - before.0 >= REQUESTS);
+        // Besides that, the store tells that it is there, twice a second.
+        assert!(pipelines - before.1 <= 3, "{} pipelines", pipelines - before.1);
+    }
 }
