@@ -3,14 +3,15 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpStream};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::time::{ClockId, clock_gettime};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::LocalSet;
 use tollgate_core::{ChargeId, Cost, Key, Limit, Value, lua};
@@ -38,11 +39,16 @@ pub struct Done {
     pub elapsed: Duration,
 }
 
-/// What came of asking at a rate.
-pub struct Paced {
-    pub waits: Vec<Duration>,
-    /// The longest that somebody else had our core at a time.
-    pub stop: Duration,
+/// How long each of many answers took, from when its question should have been asked.
+pub type Waits = Vec<Duration>;
+
+/// Who reads the answers that come over a bare connection.
+#[derive(Clone, Copy)]
+pub enum Reader {
+    /// Who asks, who looks for them all the time.
+    WhoAsks,
+    /// A thread that sleeps until there are some, as a server's does.
+    Sleeper,
 }
 
 /// How far apart callers at a rate ask: a few at once, as a server does that looks at its sockets so often.
@@ -52,10 +58,20 @@ const NAMES: [&str; 3] = ["bench", "bench-2", "bench-3"];
 
 impl Load {
     pub fn new(redis: &Redis, limits: &[Limit], keys: u32, is_leased: bool) -> Self {
+        // What is measured is how quick answers are, not how many are in time.
+        Self::with_deadline(redis.url(), limits, keys, is_leased, Duration::from_secs(5))
+    }
+
+    pub fn with_deadline(
+        url: String,
+        limits: &[Limit],
+        keys: u32,
+        is_leased: bool,
+        deadline: Duration,
+    ) -> Self {
         let settings = RedisSettings {
-            servers: Servers::Single(redis.url()),
-            // What is measured is how quick answers are, not how many are in time.
-            timeout: Duration::from_secs(5),
+            servers: Servers::Single(url),
+            timeout: deadline,
             prefix: "tollgate".to_owned(),
             nodes: None,
         };
@@ -64,8 +80,15 @@ impl Load {
         let limits = NAMES.into_iter().zip(limits.iter().map(enroll)).collect();
         let load = Self(Arc::new(Questions { store, limits, keys, is_leased }));
         // Until the first answer the server may not be reached yet.
-        while !load.is_answered() {}
+        load.until_answered();
         load
+    }
+
+    /// Asks until there is an answer.
+    pub fn until_answered(&self) {
+        while !self.is_answered() {
+            thread::sleep(Duration::from_millis(1));
+        }
     }
 
     pub fn of_one_key(redis: &Redis, limit: Limit, is_leased: bool) -> Self {
@@ -120,10 +143,10 @@ impl Load {
     }
 
     /// Asks so many times a second, whether or not answers come.
-    pub fn paced(&self, per_second: f64, time: Duration) -> Paced {
-        let mut waits = Vec::new();
+    pub fn paced(&self, per_second: f64, time: Duration) -> Waits {
+        let mut waits = Waits::new();
         let mut unanswered: Vec<(Asked<Answers>, Instant)> = Vec::new();
-        let stop = pace(per_second, time, |due| {
+        pace(per_second, time, |due| {
             for &(number, due_at) in due {
                 unanswered.push((self.0.ask(self.key_of(number), Cost::ONE), due_at));
             }
@@ -141,20 +164,26 @@ impl Load {
             });
             unanswered.is_empty()
         });
-        Paced { waits, stop }
+        waits
     }
 
     /// The same script asked at the same rate over a bare connection, and its answers counted: as soon as this
     /// server, and this machine, can answer.
-    pub fn paced_alone(&self, redis: &Redis, per_second: f64, time: Duration) -> Paced {
+    pub fn paced_alone(
+        &self,
+        redis: &Redis,
+        reader: Reader,
+        per_second: f64,
+        time: Duration,
+    ) -> Waits {
         const LINES: usize = lua::ANSWER_FIELDS + 1;
         let sha = redis.load(lua::TAKE);
         let [now, charge] = self.arguments();
         let mut stream = redis.connect();
-        stream.set_nonblocking(true).expect("an option of every socket");
-        let (mut waits, mut unanswered) = (Vec::new(), VecDeque::new());
-        let (mut commands, mut replies, mut lines) = (Vec::new(), vec![0; 1 << 16], 0);
-        let stop = pace(per_second, time, |due| {
+        let mut lines = Lines::of(&stream, reader);
+        let (mut waits, mut unanswered) = (Waits::new(), VecDeque::new());
+        let (mut commands, mut answered) = (Vec::new(), 0);
+        pace(per_second, time, |due| {
             for &(number, due_at) in due {
                 let name = self.name(self.key_of(number));
                 let words: [&[u8]; 6] =
@@ -166,14 +195,13 @@ impl Load {
                 let written = if_ready(stream.write(&commands));
                 commands.drain(..written);
             }
-            let read = if_ready(stream.read(&mut replies));
-            lines += memchr::memchr_iter(b'\n', &replies[..read]).count();
-            let answered = lines / LINES;
-            lines %= LINES;
-            waits.extend(unanswered.drain(..answered).map(|due_at: Instant| due_at.elapsed()));
+            let new = lines.count() / LINES - answered;
+            answered += new;
+            waits.extend(unanswered.drain(..new).map(|due_at: Instant| due_at.elapsed()));
             unanswered.is_empty()
         });
-        Paced { waits, stop }
+        stream.shutdown(Shutdown::Both).expect("it is open");
+        waits
     }
 
     fn key_of(&self, number: u32) -> u32 {
@@ -183,42 +211,75 @@ impl Load {
 
 /// Calls `ask` again and again, on every beat with the numbers of what became due since the last and when each was,
 /// otherwise with none, until the time is over and it says that everything is answered. It never sleeps: the
-/// system wakes us late, by most of a millisecond at times, and that would look as if Redis were. So this process
-/// has a core all the time, and what it did not get of it between two beats, somebody else had: the longest is told.
-fn pace(
-    per_second: f64,
-    time: Duration,
-    mut ask: impl FnMut(&[(u32, Instant)]) -> bool,
-) -> Duration {
+/// system wakes us late, by most of a millisecond at times, and that would look as if Redis were.
+fn pace(per_second: f64, time: Duration, mut ask: impl FnMut(&[(u32, Instant)]) -> bool) {
     let start = Instant::now();
     let due_at = |number: u32| start + Duration::from_secs_f64(f64::from(number) / per_second);
     let (mut next, mut beat_at, mut due) = (0, start, Vec::new());
-    let (mut last, mut stop) = ((start, on_core()), Duration::ZERO);
     loop {
         let now = Instant::now();
         let is_over = now - start > time;
         due.clear();
         if now >= beat_at {
-            let on_core = on_core();
-            stop = stop.max((now - last.0).saturating_sub(on_core - last.1));
-            (last, beat_at) = ((now, on_core), now + BEAT);
+            beat_at = now + BEAT;
             while !is_over && due_at(next) <= now {
                 due.push((next, due_at(next)));
                 next += 1;
             }
         }
         if ask(&due) && is_over {
-            return stop;
+            return;
         }
-        // The store has a thread on the same core.
+        // Whoever reads answers has a thread on the same core.
         thread::yield_now();
     }
 }
 
-/// How long the threads of this process were on a core, all together.
-fn on_core() -> Duration {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    Duration::try_from(time).expect("it has run for a while")
+/// Lines that came over a connection.
+enum Lines {
+    Looked { stream: TcpStream, buffer: Vec<u8>, count: usize },
+    Told(Arc<AtomicUsize>),
+}
+
+impl Lines {
+    /// Nobody else reads.
+    fn of(stream: &TcpStream, reader: Reader) -> Self {
+        let mut stream = stream.try_clone().expect("a second handle");
+        let mut buffer = vec![0; 1 << 16];
+        match reader {
+            Reader::WhoAsks => {
+                stream.set_nonblocking(true).expect("an option of every socket");
+                Self::Looked { stream, buffer, count: 0 }
+            }
+            Reader::Sleeper => {
+                let count = Arc::new(AtomicUsize::new(0));
+                let told = Arc::clone(&count);
+                // It ends with the connection.
+                thread::spawn(move || {
+                    while let Ok(read @ 1..) = stream.read(&mut buffer) {
+                        told.fetch_add(lines_in(&buffer[..read]), Ordering::Release);
+                    }
+                });
+                Self::Told(count)
+            }
+        }
+    }
+
+    /// How many they are by now.
+    fn count(&mut self) -> usize {
+        match self {
+            Self::Looked { stream, buffer, count } => {
+                let read = if_ready(stream.read(buffer));
+                *count += lines_in(&buffer[..read]);
+                *count
+            }
+            Self::Told(count) => count.load(Ordering::Acquire),
+        }
+    }
+}
+
+fn lines_in(text: &[u8]) -> usize {
+    memchr::memchr_iter(b'\n', text).count()
 }
 
 fn write_command(commands: &mut Vec<u8>, words: &[&[u8]]) {

@@ -9,8 +9,8 @@ mod server;
 
 use std::time::Duration;
 
-use load::{Load, Paced};
-use server::{Redis, Spent};
+use load::{Load, Reader, Waits};
+use server::{Redis, Spent, median};
 use tollgate_bench::process::keep_to_core;
 use tollgate_bench::report::{self, ABSENT, Bar, Reached, Table};
 use tollgate_core::{Limit, Micros, Quota};
@@ -20,8 +20,9 @@ const INTRODUCTION: &str = "\
 
 One `redis-server` on loopback, and the store in another process with many callers on one thread. Beside it
 `redis-benchmark -P 16` sends the same script to the same server with the same arguments, as quickly as it can: that is as much
-as this server decides. The two take turns within short rounds and medians count, but where it says otherwise. *Redis CPU* is
-the time the server process spends on a core, for each decision. (`redis-benchmark` cannot send a zero byte: where the store's
+as this server decides. Redis has a core to itself, and who asks has another. The two take turns within short rounds; what one
+needs of the other is told round by round, and medians count, but where it says otherwise. *Redis CPU* is the time the server
+process spends on a core, for each decision. (`redis-benchmark` cannot send a zero byte: where the store's
 argument has one, it sends MessagePack's nil.) Run it again with
 
 ```sh
@@ -40,8 +41,14 @@ const KEYS: u32 = 100_000;
 /// Waits are looked at in rounds so many times as many, and as short.
 const SLICES: usize = 40;
 
-/// What others may have of our cores at a time for a round to count as undisturbed.
-const STOP_MAX: Duration = Duration::from_micros(200);
+/// How long a check may take when Redis does not answer: what it is unless somebody says otherwise.
+const DEADLINE: Duration = Duration::from_millis(10);
+
+/// How often something is wrong with Redis, in each round.
+const FAULTS: usize = 4;
+
+/// Checks a second meanwhile.
+const FAULTY_RATE: f64 = 10_000.0;
 
 struct Options {
     rounds: usize,
@@ -60,6 +67,7 @@ fn main() {
     };
     let (rounds, round) = if quick { (3, 1) } else { (9, 2) };
     let options = Options { rounds, round: Duration::from_secs(round) };
+    keep_to_core(None, 0).expect("every machine has a core");
     let redis = Redis::start();
     let circumstances = report::circumstances(&[format!("redis-server {}", redis.version())]);
     println!("{circumstances}");
@@ -68,6 +76,7 @@ fn main() {
         options.strict(&redis, &mut reached),
         options.leased(&redis, &mut reached),
         options.waits(&mut reached),
+        options.faults(&mut reached),
         denied(&options, &redis, &mut reached),
         memory(&redis, &mut reached),
     ];
@@ -92,30 +101,37 @@ impl Options {
         let one = Load::new(redis, &[wide()], KEYS, false);
         let three = Load::new(redis, &[wide(), wide(), wide()], KEYS, false);
         let mut spent: [Vec<Spent>; 3] = Default::default();
-        for _ in 0..self.rounds {
-            spent[0].push(redis.of_script_alone(one.arguments(), KEYS, self.round));
-            spent[1].push(redis.spent(|| one.run(CALLERS, self.round)));
-            spent[2].push(redis.spent(|| three.run(CALLERS, self.round)));
+        let round = self.round / 2;
+        let mut count = 20_000.0;
+        for _ in 0..self.rounds * 2 {
+            let alone = redis.of_script_alone(one.arguments(), KEYS, count);
+            count = alone.per_second * round.as_secs_f64();
+            spent[0].push(alone);
+            spent[1].push(redis.spent(|| one.run(CALLERS, round)));
+            spent[2].push(redis.spent(|| three.run(CALLERS, round)));
         }
-        let [alone, one, three] = spent.map(|rounds| Spent::median(&rounds));
+        let ratio = |of: usize, to: usize, figure: fn(&Spent) -> f64| {
+            median(spent[of].iter().zip(&spent[to]).map(|(of, to)| figure(of) / figure(to)))
+        };
         let reach = |what: &str, measured, bar| Reached { what: what.to_owned(), measured, bar };
         reached.extend([
             reach(
                 "strict: decisions a second ÷ redis-benchmark -P 16",
-                one.per_second / alone.per_second,
+                ratio(1, 0, |spent| spent.per_second),
                 Bar::AtLeast(0.9),
             ),
             reach(
                 "strict: Redis CPU ÷ the script's own",
-                one.cpu_micros / alone.cpu_micros,
+                ratio(1, 0, |spent| spent.cpu_micros),
                 Bar::AtMost(1.0),
             ),
             reach(
                 "three limits: Redis CPU ÷ one limit's",
-                three.cpu_micros / one.cpu_micros,
+                ratio(2, 1, |spent| spent.cpu_micros),
                 Bar::AtMost(2.2),
             ),
         ]);
+        let [alone, one, three] = spent.map(|rounds| Spent::median(&rounds));
         let row = |name: &str, spent: &Spent| {
             vec![
                 name.to_owned(),
@@ -207,95 +223,115 @@ impl Options {
     /// What a check takes when Redis is half busy.
     fn waits(&self, reached: &mut Vec<Reached>) -> Table {
         eprintln!("waits");
-        let (rate, rounds) = std::thread::scope(|scope| {
-            // The core it is kept to is that of this thread, and of the store's, which it starts.
-            scope.spawn(|| self.waits_of_rounds()).join().expect("it asks to its end")
-        });
-        let [alone, ours] = rounds.each_ref().map(|rounds| Waits::of(rounds, |_| true));
-        let is_undisturbed = |round: &Paced| round.stop <= STOP_MAX;
-        let [alone_undisturbed, ours_undisturbed] =
-            rounds.each_ref().map(|rounds| Waits::of(rounds, is_undisturbed));
+        // Nobody else has a connection to it, or keys in it.
+        let redis = Redis::start();
+        let load = Load::new(&redis, &[wide()], KEYS, false);
+        let rate = redis.spent(|| load.run(CALLERS, self.round)).per_second / 2.0;
+        let round = self.round / SLICES as u32;
+        let mut rounds: [Vec<Waits>; 3] = Default::default();
+        for _ in 0..self.rounds * SLICES {
+            rounds[0].push(load.paced_alone(&redis, Reader::WhoAsks, rate, round));
+            rounds[1].push(load.paced_alone(&redis, Reader::Sleeper, rate, round));
+            rounds[2].push(load.paced(rate, round));
+        }
+        let of_median = |rounds: &[Waits], share| {
+            median(rounds.iter().map(|waits| micros_at(waits.clone(), share)))
+        };
         reached.push(Reached {
-            what: "p99 of a check at half of saturation, undisturbed rounds, µs".to_owned(),
-            measured: ours_undisturbed.p99_micros,
+            what: "p99 of a check at half of saturation, median round, µs".to_owned(),
+            measured: of_median(&rounds[2], 0.99),
             bar: Bar::AtMost(1_000.0),
         });
-        let row = |name: &str, undisturbed: &Waits, all: &Waits| {
-            vec![
-                name.to_owned(),
-                format!("{rate:.0}"),
-                format!("{} of {}", undisturbed.rounds, all.rounds),
-                format!("{:.0}", undisturbed.p50_micros),
-                format!("{:.0}", undisturbed.p99_micros),
-                format!("{:.0}", all.p50_micros),
-                format!("{:.0}", all.p99_micros),
-            ]
+        let row = |name: &str, rounds: &[Waits]| {
+            let figures = [
+                of_median(rounds, 0.5),
+                of_median(rounds, 0.99),
+                micros_at(rounds.concat(), 0.5),
+                micros_at(rounds.concat(), 0.99),
+            ];
+            let names = [name.to_owned(), format!("{rate:.0}")];
+            names.into_iter().chain(figures.map(|figure| format!("{figure:.0}"))).collect()
         };
-        let header = [
-            "who asks",
-            "checks a second",
-            "undisturbed rounds",
-            "p50 µs",
-            "p99 µs",
-            "all rounds: p50 µs",
-            "p99 µs",
-        ];
+        let header =
+            ["who asks", "checks a second", "p50 µs", "p99 µs", "all rounds: p50 µs", "p99 µs"];
         Table {
             title: "Waits at half of saturation".to_owned(),
             header: header.map(str::to_owned).into(),
             rows: vec![
-                row("a bare connection, the same script", &alone_undisturbed, &alone),
-                row("tollgate", &ours_undisturbed, &ours),
+                row("a bare connection that is looked at all the time", &rounds[0]),
+                row("a bare connection, read by a thread that sleeps", &rounds[1]),
+                row("tollgate", &rounds[2]),
             ],
             notes: vec![format!(
-                "Asked at that rate whether or not answers came, what is due every 100 µs at once; a wait counts from when a question should have been asked. Redis has a core to itself, and who asks has another, and never sleeps. Rounds are of {:?}; one is undisturbed if nobody else had either core for more than {STOP_MAX:?} at a time while Redis or who asks was ready to go on, as the system's own accounts of processor time tell. Each figure is of all checks of such rounds together.",
-                self.round / SLICES as u32
+                "Asked at that rate whether or not answers came, what is due every 100 µs at once; a wait counts from when a question should have been asked. Who asks never sleeps; the store's thread, on the same core, does when it has nothing to do, and so does the one that reads the second connection: to wake it from Redis's core takes its time, which who looks all the time need not spend. They take turns in {} rounds of {round:?}. Figures are those of the median round, since now and then somebody else has a core, or the machine itself stops, for up to some milliseconds; beside them those of all checks together.",
+                rounds[2].len(),
             )],
         }
     }
 
-    /// The rate that is half of saturation, and what was seen at it over a bare connection and by the store.
-    fn waits_of_rounds(&self) -> (f64, [Vec<Paced>; 2]) {
-        let redis = Redis::start_on_core(1);
-        keep_to_core(None, 0).expect("every machine has a core");
-        let load = Load::new(&redis, &[wide()], KEYS, false);
-        let rate = redis.spent(|| load.run(CALLERS, self.round)).per_second / 2.0;
-        let round = self.round / SLICES as u32;
-        let watched = |ask: &dyn Fn() -> Paced| {
-            let before = redis.held_up();
-            let paced = ask();
-            // All that held Redis up in a round may have been one stop.
-            Paced { stop: paced.stop.max(redis.held_up() - before), ..paced }
-        };
-        let mut rounds: [Vec<Paced>; 2] = Default::default();
-        for _ in 0..self.rounds * SLICES {
-            rounds[0].push(watched(&|| load.paced_alone(&redis, rate, round)));
-            rounds[1].push(watched(&|| load.paced(rate, round)));
+    /// How long after its deadline a check is told that Redis does not answer.
+    fn faults(&self, reached: &mut Vec<Reached>) -> Table {
+        eprintln!("faults");
+        let redis = Redis::start();
+        let proxy = redis.proxy();
+        let hung = self.late(&redis.url(), || redis.hang(), || redis.go_on());
+        let slow = self.late(
+            &proxy.url(),
+            || proxy.delay_replies(Duration::from_millis(200)),
+            || proxy.delay_replies(Duration::ZERO),
+        );
+        let mut rows = Vec::new();
+        for (name, asked, late) in [("hung", hung.0, hung.1), ("200 ms slow", slow.0, slow.1)] {
+            let p99 = micros_at(late.clone(), 0.99);
+            rows.push(vec![
+                name.to_owned(),
+                asked.to_string(),
+                late.len().to_string(),
+                format!("{:.0}", micros_at(late.clone(), 0.5)),
+                format!("{p99:.0}"),
+            ]);
+            reached.push(Reached {
+                what: format!("Redis {name}: p99 of a check after its deadline, µs"),
+                measured: p99,
+                bar: Bar::AtMost(5_000.0),
+            });
         }
-        (rate, rounds)
+        let header = ["Redis is", "checks", "that waited", "after the deadline: p50 µs", "p99 µs"];
+        Table {
+            title: format!(
+                "Checks with a deadline of {DEADLINE:?} while Redis does not answer in time"
+            ),
+            header: header.map(str::to_owned).into(),
+            rows,
+            notes: vec![format!(
+                "{} times, for 100 ms each, under {FAULTY_RATE:.0} checks a second. Those that waited did so for more than a millisecond; the others were told at once, since the store had learned that it is no use to ask.",
+                self.rounds * FAULTS
+            )],
+        }
+    }
+
+    /// Checks that were asked while something was wrong, and of those that waited how long after the deadline
+    /// they were told.
+    fn late(&self, url: &str, begin: impl Fn(), end: impl Fn()) -> (usize, Waits) {
+        let load = Load::with_deadline(url.to_owned(), &[wide()], KEYS, false, DEADLINE);
+        let mut waits = Waits::new();
+        for _ in 0..self.rounds * FAULTS {
+            load.paced(FAULTY_RATE, Duration::from_millis(20));
+            begin();
+            waits.extend(load.paced(FAULTY_RATE, Duration::from_millis(100)));
+            end();
+            load.until_answered();
+        }
+        let waited = waits.iter().filter(|wait| **wait > Duration::from_millis(1));
+        (waits.len(), waited.map(|wait| wait.saturating_sub(DEADLINE)).collect())
     }
 }
 
-/// How long answers took.
-struct Waits {
-    rounds: usize,
-    p50_micros: f64,
-    p99_micros: f64,
-}
-
-impl Waits {
-    /// Of all checks of the rounds that count.
-    fn of(rounds: &[Paced], counts: impl Fn(&Paced) -> bool) -> Self {
-        let counted: Vec<&Paced> = rounds.iter().filter(|round| counts(round)).collect();
-        let mut waits: Vec<Duration> =
-            counted.iter().flat_map(|round| &round.waits).copied().collect();
-        waits.sort();
-        let at = |share: f64| {
-            let wait = waits.get((waits.len() as f64 * share) as usize);
-            wait.map_or(f64::NAN, |wait| wait.as_secs_f64() * 1e6)
-        };
-        Self { rounds: counted.len(), p50_micros: at(0.5), p99_micros: at(0.99) }
-    }
+/// The wait that so large a share is shorter than.
+fn micros_at(mut waits: Waits, share: f64) -> f64 {
+    waits.sort();
+    let wait = waits.get((waits.len() as f64 * share) as usize);
+    wait.map_or(f64::NAN, |wait| wait.as_secs_f64() * 1e6)
 }
 
 /// A flood from keys that are denied.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tollgate_bench::process::keep_to_core;
 use tollgate_bench::report::cpu_nanos;
 use tollgate_core::{Limit, lua};
-use tollgate_harness::{Flavour, Reply, Server};
+use tollgate_harness::{Flavour, Proxy, Reply, Server};
 
 use crate::load::{Done, Load};
 
@@ -28,15 +28,11 @@ pub struct Spent {
 }
 
 impl Redis {
+    /// One that has a core to itself: whoever asks is kept to another.
     pub fn start() -> Self {
-        Self(Server::start(Flavour::Redis))
-    }
-
-    /// One that has a core to itself, if nobody else is kept to it.
-    pub fn start_on_core(core: usize) -> Self {
-        let redis = Self::start();
-        keep_to_core(Some(redis.0.process_id()), core).expect("the machine has such a core");
-        redis
+        let server = Server::start(Flavour::Redis);
+        keep_to_core(Some(server.process_id()), 1).expect("the machine has two cores");
+        Self(server)
     }
 
     pub fn version(&self) -> String {
@@ -45,6 +41,21 @@ impl Redis {
 
     pub fn url(&self) -> String {
         self.0.url()
+    }
+
+    /// Somebody between it and its clients, who can be slow.
+    pub fn proxy(&self) -> Proxy {
+        Proxy::start(self.0.address())
+    }
+
+    /// It takes connections and commands from now on, and answers none of them.
+    pub fn hang(&self) {
+        self.0.stop();
+    }
+
+    /// It answers again.
+    pub fn go_on(&self) {
+        self.0.cont();
     }
 
     /// What is spent while `work` decides.
@@ -62,18 +73,15 @@ impl Redis {
         }
     }
 
-    /// What the script takes when `redis-benchmark` sends it with these arguments. It cannot send a zero byte, so
-    /// a zero goes as what the script takes alike, and is as long.
-    pub fn of_script_alone(&self, arguments: [Vec<u8>; 2], keys: u32, round: Duration) -> Spent {
+    /// What the script takes when `redis-benchmark` sends it so often, with these arguments. It cannot send a zero
+    /// byte, so a zero goes as what the script takes alike, and is as long.
+    pub fn of_script_alone(&self, arguments: [Vec<u8>; 2], keys: u32, count: f64) -> Spent {
         const NIL: u8 = 0xc0;
         let sendable = |bytes: Vec<u8>| -> Vec<u8> {
             bytes.into_iter().map(|byte| if byte == 0 { NIL } else { byte }).collect()
         };
         let arguments = arguments.map(|argument| OsString::from_vec(sendable(argument)));
         let sha = &self.load(lua::TAKE);
-        // The count that fits the round is found by a short try.
-        let tried = self.benchmark(sha, &arguments, keys, 20_000);
-        let count = (tried.per_second * round.as_secs_f64()).max(20_000.0);
         self.benchmark(sha, &arguments, keys, count as u64)
     }
 
@@ -146,14 +154,6 @@ impl Redis {
         }
     }
 
-    /// How long it was ready to go on, and somebody else had its core.
-    pub fn held_up(&self) -> Duration {
-        let path = format!("/proc/{}/schedstat", self.0.process_id());
-        let text = std::fs::read_to_string(path).unwrap_or_default();
-        let nanos = text.split(' ').nth(1).and_then(|nanos| nanos.parse().ok());
-        Duration::from_nanos(nanos.unwrap_or_default())
-    }
-
     fn cpu_micros(&self) -> f64 {
         cpu_nanos(self.0.process_id(), None) / 1e3
     }
@@ -175,11 +175,7 @@ impl Redis {
 impl Spent {
     /// The median of each figure on its own.
     pub fn median(rounds: &[Self]) -> Self {
-        let median = |figure: fn(&Self) -> f64| {
-            let mut figures: Vec<f64> = rounds.iter().map(figure).collect();
-            figures.sort_by(f64::total_cmp);
-            figures[figures.len() / 2]
-        };
+        let median = |figure: fn(&Self) -> f64| median(rounds.iter().map(figure));
         Self {
             per_second: median(|spent| spent.per_second),
             cpu_micros: median(|spent| spent.cpu_micros),
@@ -189,4 +185,10 @@ impl Spent {
             commands: median(|spent| spent.commands),
         }
     }
+}
+
+pub fn median(figures: impl Iterator<Item = f64>) -> f64 {
+    let mut figures: Vec<f64> = figures.collect();
+    figures.sort_by(f64::total_cmp);
+    figures[figures.len() / 2]
 }
