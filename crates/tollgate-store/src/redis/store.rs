@@ -397,7 +397,8 @@ mod tests {
 
     #[test]
     fn what_is_asked_before_anybody_waits_is_sent_together() {
-        const REQUESTS: u64 = 100;
+        const REQUESTS: u64 = 50;
+        const TRIES: u64 = 10;
         let server = Server::start(Flavour::Redis);
         let settings = RedisSettings {
             servers: Servers::Single(server.url()),
@@ -406,20 +407,29 @@ mod tests {
             nodes: None,
         };
         let store = RedisStore::open(settings).expect("a URL of the harness");
-        let limit = store.enroll(Limit::sliding_window(Quota::per_hour(1_000)));
+        let limit = store.enroll(Limit::sliding_window(Quota::per_hour(10_000)));
         let limit = limit.expect("it is the only one");
         let values = [Value::new(b"somebody")];
         let ask = || store.take(&[Charge::new(Key { limit: "hourly", values: &values }, &limit)]);
         assert!(ask().wait().taken().iter().all(Taken::is_allowed));
-        let sent = || (store.health()[0].calls, store.health()[0].pipelines);
-        let before = sent();
-        let asked: Vec<_> = (0..REQUESTS).map(|_| ask()).collect();
-        for asked in asked {
-            assert!(asked.wait().taken().iter().all(Taken::is_allowed));
-        }
-        let (calls, pipelines) = sent();
-        assert!(calls - before.0 >= REQUESTS);
-        // Besides that, the store tells that it is there, twice a second.
-        assert!(pipelines - before.1 <= 3, "{} pipelines", pipelines - before.1);
+        // Calls and pipelines so far, when the I/O thread has done whatever it was woken for.
+        let sent = || {
+            let (told, heard) = mpsc::sync_channel(1);
+            store.0.fleet.spawn(async move { told.send(()).expect("the test waits") });
+            heard.recv().expect("the thread runs");
+            (store.health()[0].calls, store.health()[0].pipelines)
+        };
+        let are_sent_together = || {
+            let before = sent();
+            let asked: Vec<_> = (0..REQUESTS).map(|_| ask()).collect();
+            let unsent = sent();
+            for asked in asked {
+                assert!(asked.wait().taken().iter().all(Taken::is_allowed));
+            }
+            let after = sent();
+            unsent == before && after == (before.0 + REQUESTS, before.1 + 1)
+        };
+        // The store itself asks Redis things, at its start and twice a second, and what waits goes with that.
+        assert!((0..TRIES).any(|_| are_sent_together()));
     }
 }
