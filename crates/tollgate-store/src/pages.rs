@@ -42,14 +42,22 @@ impl Pages {
     }
 }
 
-/// Asks for the memory around a word without waiting for it, where the processor can be asked.
+/// How much is fetched at once: a group of slots, and the next.
+const FETCHED_BYTES: usize = 256;
+
+const LINE_BYTES: usize = 64;
+
+/// Asks for the memory from a word on without waiting for it, where the processor can be asked.
 #[inline(always)]
 pub(crate) fn fetch(word: &AtomicU64) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: It changes nothing that a program can see, whatever the address.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(word).cast()) };
+        for offset in (0..FETCHED_BYTES).step_by(LINE_BYTES) {
+            let line = std::ptr::from_ref(word).wrapping_byte_add(offset);
+            // SAFETY: It changes nothing that a program can see, whatever the address.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(line.cast()) };
+        }
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = word;
