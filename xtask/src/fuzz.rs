@@ -24,8 +24,8 @@ pub(crate) fn run(target: &str, seconds: u32) -> Result<(), String> {
     // Sanitizers want a nightly compiler, and there is no unsafe code for them to look at.
     let mut command = shell::cargo(&["fuzz", "run", "--sanitizer", "none", target]);
     command.arg(corpus).args(seeds_of(target)).arg("--");
-    // What is long says little that short inputs do not say, and takes its time.
-    command.args([&format!("-max_total_time={seconds}"), "-timeout=10", "-max_len=4096"]);
+    // As long as the longest policy to begin with: longer inputs say little more, and take their time.
+    command.args([&format!("-max_total_time={seconds}"), "-timeout=10", "-max_len=16384"]);
     command.arg("-print_final_stats=1");
     shell::run(&mut command)
 }

@@ -61,11 +61,12 @@ fn run(work: &str, decisions: u64) -> Option<u64> {
         Some(algorithm) => (algorithm, true),
         None => (work, false),
     };
-    Some(match limit_of(algorithm.parse().ok()?).expect("a limit well within the bounds") {
-        Limit::Counter(limit) => decide_counter(&limit, decisions),
-        Limit::Logged(limit) if applies => decide_log(&limit, &mut logs(), decisions),
-        Limit::Logged(limit) => decide_full_log(&limit, decisions),
-    })
+    match (limit_of(algorithm.parse().ok()?).expect("a limit well within the bounds"), applies) {
+        (Limit::Counter(limit), false) => Some(decide_counter(&limit, decisions)),
+        (Limit::Counter(_), true) => None,
+        (Limit::Logged(limit), false) => Some(decide_full_log(&limit, decisions)),
+        (Limit::Logged(limit), true) => Some(decide_log(&limit, decisions)),
+    }
 }
 
 #[inline(never)]
@@ -85,8 +86,8 @@ fn logs() -> Vec<Log> {
 
 /// Decides, and does what was decided.
 #[inline(never)]
-fn decide_log(limit: &Logged, logs: &mut [Log], decisions: u64) -> u64 {
-    let mut id = 0;
+fn decide_log(limit: &Logged, decisions: u64) -> u64 {
+    let (mut logs, mut id) = (logs(), 0);
     for_each_request(decisions, |place, now, cost| {
         id += 1;
         let transition = black_box(limit).decide(&logs[place], now, cost, ChargeId(id));
@@ -95,20 +96,25 @@ fn decide_log(limit: &Logged, logs: &mut [Log], decisions: u64) -> u64 {
     })
 }
 
-/// Decides about logs that are as full as they stay, each when it is its turn again.
+/// Decides about logs that are as full as they stay, again and again at the same moment of each. Those
+/// moments are as many rounds apart as there are keys, so that logs of all ages are asked.
 #[inline(never)]
 fn decide_full_log(limit: &Logged, decisions: u64) -> u64 {
     const ROUNDS: u64 = 100;
-    let mut logs = logs();
-    decide_log(limit, &mut logs, ROUNDS * KEYS);
-    let filled = Micros::new(ROUNDS * KEYS * STEP.as_micros());
-    let mut turns = [Timestamp::EPOCH; KEYS as usize];
-    for_each_request(KEYS, |place, now, _| {
-        turns[place] = now.plus(filled);
+    let (mut logs, mut id) = (logs(), 0);
+    let mut moments = [Timestamp::EPOCH; KEYS as usize];
+    for_each_request((ROUNDS + KEYS) * KEYS, |place, now, cost| {
+        let round = id / KEYS;
+        id += 1;
+        if round < ROUNDS + place as u64 {
+            let transition = limit.decide(&logs[place], now, cost, ChargeId(id));
+            logs[place].apply(transition.change);
+            moments[place] = now.plus(Micros::new(KEYS * STEP.as_micros()));
+        }
         true
     });
     for_each_request(decisions, |place, _, cost| {
-        let transition = black_box(limit).decide(&logs[place], turns[place], cost, ChargeId(0));
+        let transition = black_box(limit).decide(&logs[place], moments[place], cost, ChargeId(0));
         black_box(transition).decision.is_allowed()
     })
 }

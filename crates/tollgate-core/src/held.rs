@@ -114,7 +114,7 @@ impl Log {
 
     /// Does what was decided.
     pub fn apply(&mut self, change: LogChange) {
-        // One by one: there is rarely more than one, and to drain a range costs as much as many.
+        // One by one: there is rarely more than one, and a `drain` costs more than several of these.
         for _ in 0..change.expired {
             let expired = self.entries.pop_front().expect("it was there when this was decided");
             self.units -= u64::from(expired.units);
@@ -298,10 +298,11 @@ impl Holding {
             return None;
         }
         let used = standing.used + taken.map_or(0, |entry| u64::from(entry.units));
-        match used - room {
-            // The usual case, told apart for its speed: whichever ends first is enough.
-            1 => standing.first.or(taken).map(|first| self.ends_in(first, standing)),
-            excess => self.falls_by(excess, standing, taken),
+        let excess = used - room;
+        match standing.first.or(taken) {
+            // The usual case, told apart for its speed: the first to end is enough.
+            Some(first) if u64::from(first.units) >= excess => Some(self.ends_in(first, standing)),
+            _ => self.falls_by(excess, standing, taken),
         }
     }
 

@@ -163,9 +163,9 @@ impl MemoryStore {
                 *key = Some(self.fetch(charge));
             }
             for (key, charge) in keys.into_iter().zip(charges) {
-                let Some((key, home)) = key else { break };
-                // Told in two places, so that who asks for little of it does not wait for all of it
-                // to be written down.
+                let (key, home) = key.expect("there is one for each charge");
+                // Said in both arms, not after them: then of a counter's answer only what is asked of
+                // it is worked out.
                 match self.step_known(key, home, charge, now) {
                     Some((counter, step)) => answer(counted(key, charge, counter, step, now)),
                     None => answer(self.take_otherwise(key, charge, now)),

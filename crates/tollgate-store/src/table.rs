@@ -52,8 +52,9 @@ pub(crate) struct Table {
     shards: Box<[Mutex<Shard>]>,
     /// See [`Layout`].
     layout: AtomicU64,
-    /// How many groups there are, if all shards are of one size; none while the table grows. Said
-    /// apart from the layout, so that most need only this to find a key's home, and so only a hint.
+    /// How many groups there are, if all shards are of one size; none while the table grows. With
+    /// this alone a key's home is found in one step. It does not change together with the layout, and
+    /// so is only a hint.
     groups: AtomicUsize,
     /// Held by whoever moves shards.
     moving: Mutex<()>,
@@ -79,7 +80,8 @@ struct Packed {
     high: u64,
 }
 
-/// The group where a key would like to be.
+/// The group where a key would like to be, or would have before shards moved: a hint, as all that is
+/// read without a lock.
 #[derive(Clone, Copy)]
 pub(crate) struct Home<'t>(&'t [Slot; GROUP]);
 
@@ -89,6 +91,9 @@ pub(crate) struct Crowded;
 
 /// Slots that are compared at once.
 const GROUP: usize = 4;
+
+/// What is fetched of a key's home: its group, and the next.
+const FETCHED_BYTES: usize = 2 * GROUP * SLOT_BYTES;
 
 /// Fingerprint, then state. The upper bits of the state's halves, which the core leaves free, hold
 /// the number of its limit and the lock.
@@ -146,12 +151,12 @@ impl Table {
         // Shards of one size are one table: the bits that choose the shard and the ones behind them
         // choose the group together.
         let index = match self.groups.load(Ordering::Relaxed) {
-            0 => self.home_while_growing(key) / GROUP,
+            0 => self.place_of(key).home(key) / GROUP,
             groups => ((u128::from(key.second) * groups as u128) >> 64) as usize,
         };
         let (groups, _) = self.slots().as_chunks();
         let group: &[Slot; GROUP] = &groups[index];
-        pages::fetch(&group[0][FIRST]);
+        pages::fetch(&group[0][FIRST], FETCHED_BYTES);
         Home(group)
     }
 
@@ -410,11 +415,6 @@ impl Table {
                 .expect("a shard only moves to where it has more slots");
             Locked::new(self.slot(index)).settle(*key, *record);
         }
-    }
-
-    #[cold]
-    fn home_while_growing(&self, key: Fingerprint) -> usize {
-        self.place_of(key).home(key)
     }
 
     /// Where `key` is, if it had to pass its home group by.
@@ -761,9 +761,12 @@ mod tests {
         for _ in 0..5 {
             assert!((0..1_000).all(is_fetched));
             assert!(table.start_growing(|bytes| store.reserve_for_logs(bytes)));
+            assert_eq!(table.groups.load(Ordering::Relaxed), 0);
             while table.move_one_shard(&upkeep) {
                 assert!((0..1_000).all(is_fetched));
             }
+            let groups = table.bytes() / SLOT_BYTES / GROUP;
+            assert_eq!(table.groups.load(Ordering::Relaxed), groups, "in one step again");
         }
     }
 }

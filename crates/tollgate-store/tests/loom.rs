@@ -39,6 +39,9 @@ fn model(preemptions: usize, check: impl Fn() + Send + Sync + 'static) {
 /// One shard, which holds seven keys and may grow to hold ten and fourteen.
 const SMALL: usize = 590;
 
+/// Two shards, which hold seven keys each and may grow.
+const TWO_SHARDS: usize = 1_300;
+
 /// One shard that holds seven keys and cannot grow.
 const SMALLEST: usize = 300;
 
@@ -178,6 +181,24 @@ fn a_key_is_charged_while_its_shard_moves() {
         assert_eq!(left, [0, 1, 1, 1, 1, 1, 1, 1]);
         assert_eq!(subject.store.keys(), 8);
     });
+}
+
+/// The newcomer lets the table begin to grow, or moves a shard.
+#[test]
+fn a_key_is_charged_while_one_of_two_shards_has_moved() {
+    for filled in 11..13 {
+        model(1, move || {
+            let subject = Subject::new(TWO_SHARDS, window(2));
+            subject.charge_each(0..filled);
+            let other = subject.clone();
+            let newcomer = thread::spawn(move || other.allows(filled));
+            assert!(subject.allows(0));
+            assert!(newcomer.join().expect("no panic"));
+            let left: Vec<u32> = (0..=filled).map(|key| subject.remaining(key)).collect();
+            assert_eq!(left[0], 0);
+            assert!(left[1..].iter().all(|left| *left == 1), "{left:?}");
+        });
+    }
 }
 
 #[test]

@@ -186,7 +186,7 @@ fn page_of(counts: &Counts, nanos_tenths: &[u64]) -> String {
          \n\
          Compiler: {}\n\
          \n\
-         | algorithm | instructions per decision | ns |\n\
+         | work | instructions per decision | ns |\n\
          |---|---|---|\n",
         counts.compiler
     );

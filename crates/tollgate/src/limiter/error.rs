@@ -1,4 +1,4 @@
-//! Why a limiter could not be made.
+//! What can be wrong when a limiter is made.
 
 use std::{error, fmt};
 
