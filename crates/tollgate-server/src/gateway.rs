@@ -331,7 +331,8 @@ impl Link {
         let id = match fields::request_id(request.headers(), &name) {
             Some(id) => id.clone(),
             None => {
-                let id = HeaderValue::from_bytes(&hexadecimal(self.id, number));
+                let id = Bytes::from_owner(hexadecimal(self.id, number));
+                let id = HeaderValue::from_maybe_shared(id);
                 let id = id.expect("digits may be in a value");
                 request.headers_mut().insert(name.clone(), id.clone());
                 id

@@ -253,8 +253,8 @@ fn tokens<'h>(headers: &'h HeaderMap, name: &HeaderName) -> impl Iterator<Item =
 
 /// HTTP/2 may send cookies in several lines; HTTP/1.1 may not.
 fn join_cookies(headers: &mut HeaderMap) {
-    let mut lines = headers.get_all(COOKIE).iter();
-    if lines.by_ref().nth(1).is_none() {
+    // Of most requests no field has several lines, which is quickly seen.
+    if headers.len() == headers.keys_len() || headers.get_all(COOKIE).iter().nth(1).is_none() {
         return;
     }
     let lines: Vec<_> = headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
