@@ -223,12 +223,10 @@ fn measure(request: &mut Request<Sending>, is_http2: bool) {
     let length = request.body().size_hint().exact();
     let is_empty = matches!(request.body(), Sending::Nothing);
     let headers = request.headers_mut();
-    // Most requests have no body, and say nothing of it.
-    if is_empty && !headers.contains_key(CONTENT_LENGTH) {
-        return;
-    }
     headers.remove(TRANSFER_ENCODING);
     match length {
+        // Most requests have no body, and say nothing of it.
+        Some(_) if is_empty && !headers.contains_key(CONTENT_LENGTH) => {}
         Some(length) => drop(headers.insert(CONTENT_LENGTH, length.into())),
         None => {
             headers.remove(CONTENT_LENGTH);
