@@ -24,7 +24,9 @@ pub(crate) fn run(target: &str, seconds: u32) -> Result<(), String> {
     // Sanitizers want a nightly compiler, and there is no unsafe code for them to look at.
     let mut command = shell::cargo(&["fuzz", "run", "--sanitizer", "none", target]);
     command.arg(corpus).args(seeds_of(target)).arg("--");
-    command.args([&format!("-max_total_time={seconds}"), "-timeout=10", "-print_final_stats=1"]);
+    // As long as the longest policy to begin with: longer inputs say little more, and take their time.
+    command.args([&format!("-max_total_time={seconds}"), "-timeout=10", "-max_len=16384"]);
+    command.arg("-print_final_stats=1");
     shell::run(&mut command)
 }
 

@@ -21,8 +21,8 @@ pub(crate) fn target_dir() -> PathBuf {
 pub(crate) fn cargo(arguments: &[&str]) -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root()).args(arguments);
-    // What `cargo run` tells of this package. Build scripts that look at it (ring's) would run anew, and all that depends on
-    // them be built again, whenever cargo is started from here after having been started by hand.
+    // What `cargo run` tells of this package. Build scripts that look at it (ring's) would run anew,
+    // and all that depends on them be built again, after every build that was started by hand.
     for (name, _) in env::vars_os() {
         let named = name.to_string_lossy();
         if named.starts_with("CARGO_PKG_") || named.starts_with("CARGO_MANIFEST_") {

@@ -69,6 +69,8 @@ struct Standing<'a> {
     now: Timestamp,
     latest: Timestamp,
     expired: usize,
+    /// The oldest entry that still holds.
+    first: Option<Entry>,
     /// Units of the entries that still hold.
     used: u64,
 }
@@ -112,7 +114,9 @@ impl Log {
 
     /// Does what was decided.
     pub fn apply(&mut self, change: LogChange) {
-        for expired in self.entries.drain(..change.expired) {
+        // One by one: there is rarely more than one, and a `drain` costs more than several of these.
+        for _ in 0..change.expired {
+            let expired = self.entries.pop_front().expect("it was there when this was decided");
             self.units -= u64::from(expired.units);
         }
         for entry in self.entries.iter_mut().rev().take_while(|entry| entry.at > change.latest) {
@@ -240,15 +244,22 @@ impl Holding {
         log.entries.back().map_or(Timestamp::EPOCH, |last| last.at.plus(self.hold))
     }
 
+    #[inline(always)]
     fn standing<'a>(&self, log: &'a Log, now: Timestamp) -> Standing<'a> {
-        let (mut expired, mut units) = (0, 0);
-        for entry in log.entries.iter().take_while(|entry| now.since(entry.at) >= self.hold) {
-            expired += 1;
-            units += u64::from(entry.units);
-        }
-        Standing { log, now, latest: now.plus(self.hold), expired, used: log.units - units }
+        let (mut expired, mut used) = (0, log.units);
+        let first = loop {
+            match log.entries.get(expired) {
+                Some(entry) if now.since(entry.at) >= self.hold => {
+                    expired += 1;
+                    used -= u64::from(entry.units);
+                }
+                first => break first.copied(),
+            }
+        };
+        Standing { log, now, latest: now.plus(self.hold), expired, first, used }
     }
 
+    #[inline(always)]
     fn charged(&self, standing: &Standing<'_>, cost: Cost, id: ChargeId) -> LogTransition {
         let newest = standing.log.entries.back().map_or(Timestamp::EPOCH, |last| last.at);
         let at = newest.min(standing.latest).max(standing.now);
@@ -257,6 +268,7 @@ impl Holding {
         LogTransition { change, decision: self.decision(Outcome::ALLOWED, standing, taken) }
     }
 
+    #[inline(always)]
     fn decision(
         &self,
         outcome: Outcome,
@@ -280,18 +292,35 @@ impl Holding {
     }
 
     /// How long until at most `room` units are held, `taken` included.
-    ///
-    /// The entries are added up from the oldest on, [`LOG_WALK_MAX`] of them at most. Those behind are
-    /// taken for a unit each, which is the least: so the wait always works, and is the shortest unless
-    /// more entries than that must end and some behind them hold several units.
+    #[inline]
     fn falls_to(&self, room: u64, standing: &Standing<'_>, taken: Option<Entry>) -> Option<Micros> {
         if !self.end_is_known {
             return None;
         }
+        let used = standing.used + taken.map_or(0, |entry| u64::from(entry.units));
+        let excess = used - room;
+        match standing.first.or(taken) {
+            // The usual case, told apart for its speed: the first to end is enough.
+            Some(first) if u64::from(first.units) >= excess => Some(self.ends_in(first, standing)),
+            _ => self.falls_by(excess, standing, taken),
+        }
+    }
+
+    /// How long until `excess` units fewer are held.
+    ///
+    /// The entries are added up from the oldest on, [`LOG_WALK_MAX`] of them at most. Those behind are
+    /// taken for a unit each, which is the least: so the wait always works, and is the shortest unless
+    /// more entries than that must end and some behind them hold several units.
+    #[inline(never)]
+    fn falls_by(
+        &self,
+        mut excess: u64,
+        standing: &Standing<'_>,
+        taken: Option<Entry>,
+    ) -> Option<Micros> {
         let held = || standing.log.entries.range(standing.expired..).copied().chain(taken);
         let ends_in = |entry| self.ends_in(entry, standing);
-        let used = standing.used + taken.map_or(0, |entry| u64::from(entry.units));
-        let (mut excess, mut ended) = (used - room, 0);
+        let mut ended = 0;
         // Entries of one moment have no order that both twins know, so they are added up all or none.
         let stop = held().nth(excess.min(u64::from(LOG_WALK_MAX)) as usize).map(ends_in);
         for entry in held().take_while(|&entry| stop.is_none_or(|stop| ends_in(entry) < stop)) {

@@ -300,15 +300,16 @@ impl Desk {
             if let Some((gate, span)) = told {
                 gate.traces.end(&gate, Some(span), response.status());
             }
-            if let Some((name, id)) = id {
-                response.headers_mut().insert(name, id);
-            }
+            let id = id.map(|(name, id)| {
+                response.headers_mut().insert(name.clone(), id);
+                name
+            });
             if is_last && response.status() != StatusCode::SWITCHING_PROTOCOLS {
                 // Whoever is told so before we close does not send into a closed connection.
                 response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
             if !is_http1 {
-                fields::detach(response.headers_mut());
+                fields::detach(response.headers_mut(), id.as_ref());
             }
             Ok(response)
         })
@@ -330,7 +331,8 @@ impl Link {
         let id = match fields::request_id(request.headers(), &name) {
             Some(id) => id.clone(),
             None => {
-                let id = HeaderValue::from_bytes(&hexadecimal(self.id, number));
+                let id = Bytes::from_owner(hexadecimal(self.id, number));
+                let id = HeaderValue::from_maybe_shared(id);
                 let id = id.expect("digits may be in a value");
                 request.headers_mut().insert(name.clone(), id.clone());
                 id

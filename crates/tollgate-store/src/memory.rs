@@ -9,7 +9,7 @@ mod together;
 use std::{fmt, io};
 
 use smallvec::SmallVec;
-use tollgate_core::{ChargeId, Cost, Key, Limit, Log, Logged, Step, Timestamp};
+use tollgate_core::{ChargeId, Cost, Counter, Key, Limit, Log, Logged, Step, Timestamp};
 
 use crate::account::{self, Account, NoRoom};
 use crate::bounds::{
@@ -133,19 +133,22 @@ impl MemoryStore {
     /// Takes one charge, or not.
     #[inline]
     pub fn take_one(&self, charge: &Charge<'_>) -> Taken {
-        let key = self.secret.fingerprint_of(charge);
-        let home = self.table.fetch(key);
-        self.take_keyed(key, home, charge, self.clock.now())
+        let (key, home) = self.fetch(charge);
+        // Reading the clock holds the processor up; the memory is on its way meanwhile.
+        let now = self.clock.now();
+        match self.step_known(key, home, charge, now) {
+            Some((counter, step)) => counted(key, charge, counter, step, now),
+            None => self.take_otherwise(key, charge, now),
+        }
     }
 
     /// Takes one charge, or not, and says no more than that: the quickest way to ask.
     #[inline]
     pub fn allows(&self, charge: &Charge<'_>) -> bool {
-        let key = self.secret.fingerprint_of(charge);
-        // Reading the clock holds the processor up; the memory is on its way meanwhile.
-        let (home, now) = (self.table.fetch(key), self.clock.now());
+        let (key, home) = self.fetch(charge);
+        let now = self.clock.now();
         match self.step_known(key, home, charge, now) {
-            Some(step) => step.is_allowed,
+            Some((_, step)) => step.is_allowed,
             None => self.take_otherwise(key, charge, now).is_allowed(),
         }
     }
@@ -154,12 +157,19 @@ impl MemoryStore {
     /// one: their memory is fetched together, and the clock is read once.
     pub fn take_each(&self, charges: &[Charge<'_>], mut answer: impl FnMut(Taken)) {
         let now = self.clock.now();
-        let mut keys: SmallVec<[(Fingerprint, Home<'_>); BATCH]> = SmallVec::new();
         for charges in charges.chunks(BATCH) {
-            keys.clear();
-            keys.extend(self.fetch(charges));
-            for ((key, home), charge) in keys.iter().zip(charges) {
-                answer(self.take_keyed(*key, *home, charge, now));
+            let mut keys = [None; BATCH];
+            for (key, charge) in keys.iter_mut().zip(charges) {
+                *key = Some(self.fetch(charge));
+            }
+            for (key, charge) in keys.into_iter().zip(charges) {
+                let (key, home) = key.expect("there is one for each charge");
+                // Said in both arms, not after them: then of a counter's answer only what is asked of
+                // it is worked out.
+                match self.step_known(key, home, charge, now) {
+                    Some((counter, step)) => answer(counted(key, charge, counter, step, now)),
+                    None => answer(self.take_otherwise(key, charge, now)),
+                }
             }
         }
     }
@@ -177,8 +187,8 @@ impl MemoryStore {
             return answer(self.take_one(charge));
         }
         let now = self.clock.now();
-        let mut keys: SmallVec<[(Fingerprint, Home<'_>); INLINE]> = SmallVec::new();
-        keys.extend(self.fetch(charges));
+        let keys: SmallVec<[(Fingerprint, Home<'_>); INLINE]> =
+            charges.iter().map(|charge| self.fetch(charge)).collect();
         if !self.take_all_known(&keys, charges, now, &mut answer) {
             let keys: SmallVec<[Fingerprint; INLINE]> = keys.iter().map(|(key, _)| *key).collect();
             self.take_together(&keys, charges, now).into_iter().for_each(answer);
@@ -243,37 +253,16 @@ impl MemoryStore {
         self.evicted.load(std::sync::atomic::Ordering::Relaxed)
     }
 
-    #[inline]
-    fn take_keyed(
-        &self,
-        key: Fingerprint,
-        home: Home<'_>,
-        charge: &Charge<'_>,
-        now: Timestamp,
-    ) -> Taken {
-        match (self.step_known(key, home, charge, now), &charge.limit.limit) {
-            (Some(step), Limit::Counter(counter)) => Taken::Counted(Counted {
-                key,
-                number: charge.limit.number,
-                counter: *counter,
-                step,
-                now,
-                cost: charge.cost,
-            }),
-            _ => self.take_otherwise(key, charge, now),
-        }
-    }
-
     /// The usual case, told apart from all others for its speed: a counter of a known key whose
     /// state was written under the same limit. Nothing in any other case.
     #[inline(always)]
-    fn step_known(
+    fn step_known<'c>(
         &self,
         key: Fingerprint,
         home: Home<'_>,
-        charge: &Charge<'_>,
+        charge: &Charge<'c>,
         now: Timestamp,
-    ) -> Option<Step> {
+    ) -> Option<(&'c Counter, Step)> {
         let Limit::Counter(counter) = &charge.limit.limit else { return None };
         let mut slot = self.table.lock_known(key, home)?;
         let limit = charge.limit.number;
@@ -282,7 +271,7 @@ impl MemoryStore {
             return None;
         }
         slot.write(Record { limit, word: step.word });
-        Some(step)
+        Some((counter, step))
     }
 
     #[inline(never)]
@@ -535,15 +524,11 @@ impl MemoryStore {
         (in_use + before + bytes <= self.max_bytes).then_some(reserved)
     }
 
-    /// The fingerprints of some charges, with the memory they name on its way when all are there.
-    fn fetch<'s>(
-        &'s self,
-        charges: &[Charge<'_>],
-    ) -> impl Iterator<Item = (Fingerprint, Home<'s>)> {
-        charges.iter().map(|charge| {
-            let key = self.secret.fingerprint_of(charge);
-            (key, self.table.fetch(key))
-        })
+    /// The fingerprint of a charge's key, with the memory that it names on its way.
+    #[inline(always)]
+    fn fetch(&self, charge: &Charge<'_>) -> (Fingerprint, Home<'_>) {
+        let key = self.secret.fingerprint_of(charge);
+        (key, self.table.fetch(key))
     }
 
     /// The account of a key, if it is known.
@@ -577,6 +562,19 @@ impl fmt::Debug for MemoryStore {
             .field("max_bytes", &self.max_bytes)
             .finish_non_exhaustive()
     }
+}
+
+/// What a counter did.
+#[inline(always)]
+fn counted(
+    key: Fingerprint,
+    charge: &Charge<'_>,
+    counter: &Counter,
+    step: Step,
+    now: Timestamp,
+) -> Taken {
+    let (number, cost) = (charge.limit.number, charge.cost);
+    Taken::Counted(Counted { key, number, counter: *counter, step, now, cost })
 }
 
 /// The answer when there is no state to charge.

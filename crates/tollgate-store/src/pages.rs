@@ -42,15 +42,19 @@ impl Pages {
     }
 }
 
-/// Asks for the memory around a word without waiting for it, where the processor can be asked.
+/// Asks for so many bytes from a word on without waiting for them, where the processor can be asked.
 #[inline(always)]
-pub(crate) fn fetch(word: &AtomicU64) {
+pub(crate) fn fetch(word: &AtomicU64, bytes: usize) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: It changes nothing that a program can see, whatever the address.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(word).cast()) };
+        const LINE_BYTES: usize = 64;
+        for offset in (0..bytes).step_by(LINE_BYTES) {
+            let line = std::ptr::from_ref(word).wrapping_byte_add(offset);
+            // SAFETY: It changes nothing that a program can see, whatever the address.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(line.cast()) };
+        }
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = word;
+    let _ = (word, bytes);
 }

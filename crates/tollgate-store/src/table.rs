@@ -52,6 +52,10 @@ pub(crate) struct Table {
     shards: Box<[Mutex<Shard>]>,
     /// See [`Layout`].
     layout: AtomicU64,
+    /// How many groups there are, if all shards are of one size; none while the table grows. With
+    /// this alone a key's home is found in one step. It does not change together with the layout, and
+    /// so is only a hint.
+    groups: AtomicUsize,
     /// Held by whoever moves shards.
     moving: Mutex<()>,
     keys: AtomicUsize,
@@ -76,12 +80,10 @@ struct Packed {
     high: u64,
 }
 
-/// Where a key would like to be.
+/// The group where a key would like to be, or would have before shards moved: a hint, as all that is
+/// read without a lock.
 #[derive(Clone, Copy)]
-pub(crate) struct Home<'t> {
-    place: Place,
-    group: &'t [Slot; GROUP],
-}
+pub(crate) struct Home<'t>(&'t [Slot; GROUP]);
 
 /// There is no slot for another key: the table must grow, or forget one.
 #[derive(Debug)]
@@ -89,6 +91,9 @@ pub(crate) struct Crowded;
 
 /// Slots that are compared at once.
 const GROUP: usize = 4;
+
+/// What is fetched of a key's home: its group, and the next.
+const FETCHED_BYTES: usize = 2 * GROUP * SLOT_BYTES;
 
 /// Fingerprint, then state. The upper bits of the state's halves, which the core leaves free, hold
 /// the number of its limit and the lock.
@@ -123,6 +128,7 @@ impl Table {
             pages: Pages::reserve(words)?,
             shards: (0..shards).map(shard).collect(),
             layout: AtomicU64::new(layout.packed()),
+            groups: AtomicUsize::new(shards * slots / GROUP),
             moving: Mutex::new(()),
             keys: AtomicUsize::new(0),
         })
@@ -142,15 +148,16 @@ impl Table {
     /// one key in ten is.
     #[inline(always)]
     pub(crate) fn fetch(&self, key: Fingerprint) -> Home<'_> {
-        let place = self.place_of(key);
+        // Shards of one size are one table: the bits that choose the shard and the ones behind them
+        // choose the group together.
+        let index = match self.groups.load(Ordering::Relaxed) {
+            0 => self.place_of(key).home(key) / GROUP,
+            groups => ((u128::from(key.second) * groups as u128) >> 64) as usize,
+        };
         let (groups, _) = self.slots().as_chunks();
-        let index = place.home(key) / GROUP;
         let group: &[Slot; GROUP] = &groups[index];
-        for group in [group, groups.get(index + 1).unwrap_or(group)] {
-            pages::fetch(&group[0][FIRST]);
-            pages::fetch(&group[GROUP / 2][FIRST]);
-        }
-        Home { place, group }
+        pages::fetch(&group[0][FIRST], FETCHED_BYTES);
+        Home(group)
     }
 
     /// The slot of `key`, locked, if it is known and nobody moved it meanwhile.
@@ -159,8 +166,8 @@ impl Table {
     /// something; so one that is unknown, or past its home group, locks another's slot for a moment.
     #[inline(always)]
     pub(crate) fn lock_known<'t>(&'t self, key: Fingerprint, home: Home<'t>) -> Option<Locked<'t>> {
-        match Locked::new(likely(home.group, key)).of(key) {
-            None => self.lock_at(self.find_past_home(home.place, key)?, key),
+        match Locked::new(likely(home.0, key)).of(key) {
+            None => self.lock_at(self.find_past_home(self.place_of(key), key)?, key),
             locked => locked,
         }
     }
@@ -172,8 +179,10 @@ impl Table {
         key: Fingerprint,
         home: Home<'t>,
     ) -> Option<Locked<'t>> {
-        match Locked::try_new(likely(home.group, key))?.of(key) {
-            None => Locked::try_new(self.slot(self.find_past_home(home.place, key)?))?.of(key),
+        match Locked::try_new(likely(home.0, key))?.of(key) {
+            None => {
+                Locked::try_new(self.slot(self.find_past_home(self.place_of(key), key)?))?.of(key)
+            }
             locked => locked,
         }
     }
@@ -289,6 +298,7 @@ impl Table {
         let Some(grown) = self.grown(layout) else { return false };
         let bytes = self.bytes_under(grown) - self.bytes_under(layout);
         let Some(_reserved) = reserve(bytes) else { return false };
+        self.groups.store(0, Ordering::Relaxed);
         self.layout.store(grown.packed(), Ordering::Release);
         true
     }
@@ -317,6 +327,9 @@ impl Table {
         shard.keys = contents.len();
         self.put_in(self.place(moved, index), &contents);
         self.layout.store(moved.packed(), Ordering::Release);
+        if moved.unmoved == 0 {
+            self.groups.store(moved.slots_if_moved * self.shards() / GROUP, Ordering::Relaxed);
+        }
         true
     }
 
@@ -727,5 +740,33 @@ impl Packed {
         let number = Record { limit, word: Word::VACANT }.packed();
         let word = Word { low: self.low ^ number.low, high: self.high ^ number.high };
         ((word.low | word.high) <= HALF).then_some(word)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use tollgate_core::Timestamp;
+
+    use super::*;
+    use crate::{Clock, MemoryStore};
+
+    #[test]
+    fn the_memory_that_is_fetched_is_that_of_the_home_also_while_shards_move() {
+        let store = MemoryStore::with_max_bytes(Clock::manual(Timestamp::EPOCH), 1 << 22).unwrap();
+        let (table, upkeep) = (&store.table, store.upkeep(Timestamp::EPOCH));
+        let is_fetched = |number: u64| {
+            let key = Fingerprint { first: 1, second: number.wrapping_mul(0x9e37_79b9_7f4a_7c15) };
+            std::ptr::eq(table.fetch(key).0, table.group(table.place_of(key).home(key)))
+        };
+        for _ in 0..5 {
+            assert!((0..1_000).all(is_fetched));
+            assert!(table.start_growing(|bytes| store.reserve_for_logs(bytes)));
+            assert_eq!(table.groups.load(Ordering::Relaxed), 0);
+            while table.move_one_shard(&upkeep) {
+                assert!((0..1_000).all(is_fetched));
+            }
+            let groups = table.bytes() / SLOT_BYTES / GROUP;
+            assert_eq!(table.groups.load(Ordering::Relaxed), groups, "in one step again");
+        }
     }
 }

@@ -39,6 +39,9 @@ fn model(preemptions: usize, check: impl Fn() + Send + Sync + 'static) {
 /// One shard, which holds seven keys and may grow to hold ten and fourteen.
 const SMALL: usize = 590;
 
+/// Two shards, which hold seven keys each and may grow.
+const TWO_SHARDS: usize = 1_300;
+
 /// One shard that holds seven keys and cannot grow.
 const SMALLEST: usize = 300;
 
@@ -79,7 +82,7 @@ impl Subject {
         self.take(key).receipt().expect("there is something left")
     }
 
-    fn charge_each(&self, keys: std::ops::Range<u8>) {
+    fn charge_each(&self, keys: impl IntoIterator<Item = u8>) {
         for key in keys {
             self.charge(key);
         }
@@ -180,6 +183,24 @@ fn a_key_is_charged_while_its_shard_moves() {
     });
 }
 
+/// The newcomer lets the table begin to grow, or moves a shard.
+#[test]
+fn a_key_is_charged_while_one_of_two_shards_has_moved() {
+    for filled in 11..13 {
+        model(1, move || {
+            let subject = Subject::new(TWO_SHARDS, window(2));
+            subject.charge_each(0..filled);
+            let other = subject.clone();
+            let newcomer = thread::spawn(move || other.allows(filled));
+            assert!(subject.allows(0));
+            assert!(newcomer.join().expect("no panic"));
+            let left: Vec<u32> = (0..=filled).map(|key| subject.remaining(key)).collect();
+            assert_eq!(left[0], 0);
+            assert!(left[1..].iter().all(|left| *left == 1), "{left:?}");
+        });
+    }
+}
+
 #[test]
 fn two_who_find_no_slot_let_the_table_grow_together() {
     model(1, || {
@@ -253,21 +274,42 @@ fn a_key_comes_back_while_its_vacant_slot_is_given_away() {
 
 /// A key that takes the slot of `key` when that is vacant.
 fn neighbour_of(key: u8) -> u8 {
-    let found = std::sync::Arc::new(AtomicUsize::new(0));
+    neighbours_of(key)[0]
+}
+
+/// All of them: the keys with the same home.
+fn neighbours_of(key: u8) -> Vec<u8> {
+    let found = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
     let find = found.clone();
     model(0, move || {
-        for other in (0..=255).filter(|other| *other != key) {
+        let is_neighbour = |other: &u8| {
             let subject = Subject::new(SMALL, window(2));
             subject.charge(key);
             subject.clock.advance(Micros::from_secs(3_600));
-            subject.charge(other);
-            if subject.store.keys() == 1 {
-                find.store(other.into(), Ordering::Relaxed);
-                return;
-            }
-        }
+            subject.charge(*other);
+            subject.store.keys() == 1
+        };
+        let others = (0..=255).filter(|other| *other != key);
+        *find.lock().expect("no panic") = others.filter(is_neighbour).collect();
     });
-    u8::try_from(found.load(Ordering::Relaxed)).expect("one of 256 keys")
+    std::mem::take(&mut *found.lock().expect("no panic"))
+}
+
+/// Who is not at home takes the first slot there for a moment, to see whose it is.
+#[test]
+fn a_key_is_charged_while_one_that_had_no_room_at_its_home_is_looked_for() {
+    let neighbours = neighbours_of(0);
+    model(5, move || {
+        let subject = Subject::new(SMALL, window(2));
+        let elsewhere = neighbours[3];
+        subject.charge_each([0, neighbours[0], neighbours[1], neighbours[2], elsewhere]);
+        let other = subject.clone();
+        let racer = thread::spawn(move || other.allows(elsewhere));
+        assert!(subject.allows(0));
+        assert!(racer.join().expect("no panic"));
+        assert_eq!([subject.remaining(0), subject.remaining(elsewhere)], [0, 0]);
+        assert_eq!([0, 1, 2].map(|index| subject.remaining(neighbours[index])), [1, 1, 1]);
+    });
 }
 
 #[test]

@@ -48,6 +48,21 @@ fn is_of_limits(name: &str) -> bool {
     told.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
 }
 
+/// Fields that tell how limits are at the moment.
+fn is_of_moment(name: &str) -> bool {
+    matches!(
+        name,
+        "ratelimit"
+            | "ratelimit-remaining"
+            | "ratelimit-reset"
+            | "retry-after"
+            | "retry-after-ms"
+            | "x-ratelimit-remaining"
+            | "x-ratelimit-reset"
+            | "x-ratelimit-retry-after"
+    )
+}
+
 /// Fields that many servers take for those in which we say for whom we ask.
 fn is_look_alike(name: &str) -> bool {
     name.contains('_') && name.replace('_', "-").starts_with("x-forwarded-")
@@ -162,16 +177,18 @@ pub(super) fn pass_on_response(headers: &mut HeaderMap, version: Version) {
     add_via(headers, version);
 }
 
-/// Copies what values are made of into one piece that is as long as they are. They are pieces of what was
-/// read at a time, which is kilobytes, or have room for more, and a connection of HTTP/2 remembers some of
-/// them for as long as it lasts.
-pub(super) fn detach(headers: &mut HeaderMap) {
+/// Makes the fields of a response ready for a connection of HTTP/2, which remembers them for as long as it
+/// lasts. Values are pieces of what was read at a time, which is kilobytes, or have room for more: they are
+/// copied into one piece that is as long as they are. And those that do not come again are not to be
+/// remembered, in the place of others that do.
+pub(super) fn detach(headers: &mut HeaderMap, id: Option<&HeaderName>) {
     let mut room = BytesMut::with_capacity(headers.values().map(HeaderValue::len).sum());
-    for value in headers.values_mut() {
+    for (name, value) in headers.iter_mut() {
         room.extend_from_slice(value.as_bytes());
         let copy = HeaderValue::from_maybe_shared(room.split().freeze());
         let mut copy = copy.expect("what was in a value may be in one");
-        copy.set_sensitive(value.is_sensitive());
+        let is_new = is_of_moment(name.as_str()) || id == Some(name);
+        copy.set_sensitive(value.is_sensitive() || is_new);
         *value = copy;
     }
 }
@@ -236,8 +253,8 @@ fn tokens<'h>(headers: &'h HeaderMap, name: &HeaderName) -> impl Iterator<Item =
 
 /// HTTP/2 may send cookies in several lines; HTTP/1.1 may not.
 fn join_cookies(headers: &mut HeaderMap) {
-    let mut lines = headers.get_all(COOKIE).iter();
-    if lines.by_ref().nth(1).is_none() {
+    // Of most requests no field has several lines, which is quickly seen.
+    if headers.len() == headers.keys_len() || headers.get_all(COOKIE).iter().nth(1).is_none() {
         return;
     }
     let lines: Vec<_> = headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
@@ -376,11 +393,24 @@ mod tests {
         headers.append("a", HeaderValue::from_static(""));
         headers.append("c", secret);
         let before = headers.clone();
-        detach(&mut headers);
+        detach(&mut headers, None);
         assert_eq!(headers, before);
         assert!(headers["c"].is_sensitive() && !headers["a"].is_sensitive());
         drop(before);
         assert!(read.is_unique(), "nothing of what was read is kept");
+    }
+
+    #[test]
+    fn nobody_is_asked_to_remember_what_does_not_come_again() {
+        let mut headers = HeaderMap::new();
+        let names = ["via", "x-id", "ratelimit-policy", "ratelimit", "x-ratelimit-limit"];
+        for name in names.into_iter().chain(["x-ratelimit-remaining", "retry-after"]) {
+            headers.append(name, HeaderValue::from_static("1"));
+        }
+        detach(&mut headers, Some(&HeaderName::from_static("x-id")));
+        let new = headers.iter().filter(|(_, value)| value.is_sensitive());
+        let new: Vec<&str> = new.map(|(name, _)| name.as_str()).collect();
+        assert_eq!(new, ["x-id", "ratelimit", "x-ratelimit-remaining", "retry-after"]);
     }
 
     #[test]

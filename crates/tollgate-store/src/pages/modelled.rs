@@ -16,4 +16,4 @@ impl Pages {
     }
 }
 
-pub(crate) fn fetch(_word: &AtomicU64) {}
+pub(crate) fn fetch(_word: &AtomicU64, _bytes: usize) {}
