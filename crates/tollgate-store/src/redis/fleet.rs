@@ -23,7 +23,7 @@ use super::call::{Call, Failure, Pending};
 use super::client::Address;
 use super::cluster::{self, Map};
 use super::meaning::Place;
-use super::node::{Doorbell, Health, Node, Status, Way};
+use super::node::{Doorbell, Health, Node, Status, Together, Way};
 use super::sentinel::Sentinels;
 use super::slots;
 use super::troubles::Troubles;
@@ -118,22 +118,17 @@ impl Fleet {
     /// Hands a call over that must be answered by a deadline: that of the first one, if a request
     /// takes several calls after each other.
     pub(crate) fn send_by(&self, call: Call, deadline: Instant) -> Pending {
-        let pending = self.put(call, deadline);
-        self.send_off();
+        let pending = match self.shared.map.load().route(call.slot) {
+            Some(node) => node.send(call, deadline),
+            None => Pending::NOT_SENT,
+        };
+        self.shared.doorbell.ring();
         pending
     }
 
-    /// Sends what was put.
-    pub(crate) fn send_off(&self) {
-        self.shared.doorbell.ring();
-    }
-
-    /// Hands a call over that goes out with others: at [`send_off`](Self::send_off), or with the next one that is sent.
-    pub(crate) fn put(&self, call: Call, deadline: Instant) -> Pending {
-        match self.shared.map.load().route(call.slot) {
-            Some(node) => node.send(call, deadline),
-            None => Pending::NOT_SENT,
-        }
+    /// Has what is handed over wait until the result goes, and then go out together.
+    pub(crate) fn together(&self) -> Together<'_> {
+        self.shared.doorbell.hold()
     }
 
     /// The slot of a key, on a Cluster or not.

@@ -32,6 +32,7 @@ use tracing::{info, warn};
 
 use self::flight::{Flight, FlightTime};
 pub(super) use self::inbox::Doorbell;
+pub use self::inbox::Together;
 use self::inbox::{Inbox, Outbox, inbox};
 use self::queue::Queue;
 use super::bounds::{BATCH_MAX, FLIGHTS_MAX, HOPS_MAX};

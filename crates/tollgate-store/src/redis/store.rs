@@ -30,7 +30,7 @@ use super::fleet::{Fleet, OpenError, Servers};
 use super::house::{self, House};
 use super::leased::{Leased, Payment};
 use super::names::Names;
-use super::node::Health;
+use super::node::{Health, Together};
 use super::script::Script;
 use super::shares::Shares;
 use super::words::Words;
@@ -150,8 +150,14 @@ impl RedisStore {
         self.0.local.enroll(limit)
     }
 
-    /// Takes all of `charges`, or none if one that is enforced is denied. What is asked goes out when somebody first
-    /// waits for an answer, this one or another: whoever asks several things before that has them sent together.
+    /// Has what is asked wait until the result goes, and then sent together. For whoever asks several things before it
+    /// waits for the first answer: to wake the thread that sends takes as long as to send, and one that is woken for
+    /// the first sends that alone.
+    pub fn together(&self) -> Together<'_> {
+        self.0.fleet.together()
+    }
+
+    /// Takes all of `charges`, or none if one that is enforced is denied.
     pub fn take(&self, charges: &[Charge<'_>]) -> Asked<Answers> {
         let inner = &self.0;
         let asked_at = inner.clock.now();
@@ -396,7 +402,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_asked_before_anybody_waits_is_sent_together() {
+    fn what_is_asked_together_is_sent_together() {
         const REQUESTS: u64 = 50;
         const TRIES: u64 = 10;
         let server = Server::start(Flavour::Redis);
@@ -421,15 +427,17 @@ mod tests {
         };
         let are_sent_together = || {
             let before = sent();
+            let together = store.together();
             let asked: Vec<_> = (0..REQUESTS).map(|_| ask()).collect();
             let unsent = sent();
+            drop(together);
             for asked in asked {
                 assert!(asked.wait().taken().iter().all(Taken::is_allowed));
             }
             let after = sent();
             unsent == before && after == (before.0 + REQUESTS, before.1 + 1)
         };
-        // The store itself asks Redis things, at its start and twice a second, and what waits goes with that.
+        // The store itself asks Redis things, at its start and twice a second, which are counted too.
         assert!((0..TRIES).any(|_| are_sent_together()));
     }
 }

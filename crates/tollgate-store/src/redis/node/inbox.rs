@@ -1,13 +1,16 @@
 //! Calls on their way from their callers to the tasks of servers.
 //!
 //! To wake a task's thread takes as long as to send a call; and a task that is woken for the first of several calls
-//! sends that one alone. So calls are put in, however many, and then the [`Doorbell`] is rung once for all servers.
+//! sends that one alone. So calls are put in, and then the [`Doorbell`] is rung for all servers: for each call, or once
+//! for as many as were put in while it was held.
+//!
 //! What must stay true: after a ring, every call that was put in before it is taken out, or its caller hears that
-//! nobody takes it out any more.
+//! nobody takes it out any more; and after a call was put in, somebody rings.
 
+use std::fmt;
 use std::future::poll_fn;
 use std::mem;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 
@@ -23,11 +26,17 @@ pub(super) struct Outbox(Arc<Shared>);
 /// Tells the tasks of all servers that there are calls for them.
 #[derive(Default)]
 pub(in crate::redis) struct Doorbell {
+    /// Those who will ring it when they have put in what they have.
+    holders: AtomicUsize,
     /// Whether anybody is to be told, so that those who ring in vain need no lock.
     is_due: AtomicBool,
     /// Where something was put in since it was last rung.
     filled: Mutex<Vec<Arc<Shared>>>,
 }
+
+/// While it is there, what is asked of the store waits; when it goes, all of it is sent together. Whoever asks
+/// something else meanwhile waits too, so it is for as long as it takes to ask, and no longer.
+pub struct Together<'s>(&'s Doorbell);
 
 struct Shared {
     doorbell: Arc<Doorbell>,
@@ -62,7 +71,7 @@ impl Inbox {
         // Before anybody else can put one in: who is not the first relies on this.
         if content.jobs.len() == 1 {
             self.0.doorbell.filled().push(Arc::clone(&self.0));
-            self.0.doorbell.is_due.store(true, Ordering::Release);
+            self.0.doorbell.is_due.store(true, Ordering::SeqCst);
         }
         Ok(())
     }
@@ -106,13 +115,26 @@ impl Drop for Outbox {
 }
 
 impl Doorbell {
-    /// Wakes the tasks that there are calls for.
+    /// Has it held until the result goes.
+    pub(in crate::redis) fn hold(&self) -> Together<'_> {
+        self.holders.fetch_add(1, Ordering::SeqCst);
+        Together(self)
+    }
+
+    /// Wakes the tasks that there are calls for, or leaves that to who holds it.
     pub(in crate::redis) fn ring(&self) {
-        if !self.is_due.load(Ordering::Acquire) {
+        // Who let go before this was read looks for calls after it: one of both sees the other.
+        if self.holders.load(Ordering::SeqCst) == 0 {
+            self.wake();
+        }
+    }
+
+    fn wake(&self) {
+        if !self.is_due.load(Ordering::SeqCst) {
             return;
         }
         let mut list = self.filled();
-        self.is_due.store(false, Ordering::Release);
+        self.is_due.store(false, Ordering::SeqCst);
         let filled = mem::take(&mut *list);
         // Those who put something in take their own lock before this one.
         drop(list);
@@ -121,6 +143,20 @@ impl Doorbell {
 
     fn filled(&self) -> MutexGuard<'_, Vec<Arc<Shared>>> {
         self.filled.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Together<'_> {
+    fn drop(&mut self) {
+        self.0.holders.fetch_sub(1, Ordering::SeqCst);
+        // Also if others hold it still: what is due was due before they have what they want.
+        self.0.wake();
+    }
+}
+
+impl fmt::Debug for Together<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Together").finish_non_exhaustive()
     }
 }
 
@@ -140,7 +176,6 @@ impl Shared {
 #[cfg(test)]
 mod tests {
     use std::pin::pin;
-    use std::sync::atomic::AtomicUsize;
     use std::task::{Context, Wake};
 
     use super::*;
@@ -205,6 +240,24 @@ mod tests {
         doorbell.ring();
         doorbell.ring();
         assert_eq!((task.wakes(), task.poll(), task.poll()), (1, Some(3), None));
+    }
+
+    #[test]
+    fn who_holds_the_doorbell_rings_for_all() {
+        let doorbell = Arc::default();
+        let (inbox, task) = Task::start(&doorbell);
+        assert_eq!(task.poll(), None);
+        let (one, other) = (doorbell.hold(), doorbell.hold());
+        let _call = put(&inbox);
+        doorbell.ring();
+        assert_eq!(task.wakes(), 0);
+        drop(one);
+        assert_eq!((task.wakes(), task.poll(), task.poll()), (1, Some(1), None));
+        drop(other);
+        let _call = put(&inbox);
+        assert_eq!(task.wakes(), 1);
+        doorbell.ring();
+        assert_eq!((task.wakes(), task.poll()), (2, Some(1)));
     }
 
     #[test]

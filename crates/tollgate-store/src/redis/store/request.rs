@@ -166,8 +166,7 @@ impl Inner {
         parts
     }
 
-    /// Makes one call that takes the charges at `places`, or none of them. It goes out when somebody begins to wait for
-    /// an answer, so that what is asked together is sent together.
+    /// Sends one call that takes the charges at `places`, or none of them.
     pub(super) fn send(
         self: &Arc<Self>,
         origin: &Arc<Origin>,
@@ -192,7 +191,7 @@ impl Inner {
             words.push(&charge.argument());
         }
         let late = self.late(origin, &places);
-        let pending = self.fleet.put(Call { script: Some(&TAKE), words, slot, late }, deadline);
+        let pending = self.fleet.send_by(Call { script: Some(&TAKE), words, slot, late }, deadline);
         Part::Called { places, pending, deadline }
     }
 
@@ -361,7 +360,6 @@ impl Gathering {
     /// lost if this is dropped.
     pub(super) async fn gather(&mut self) {
         let (inner, items) = (&self.inner, &self.origin.items);
-        inner.fleet.send_off();
         while let Some(part) = self.parts.last_mut() {
             let (places, deadline, result) = match part {
                 Part::Leased { place, waiting } => {
@@ -390,7 +388,6 @@ impl Gathering {
                     // The request has no more time than it had.
                     let send = |place| inner.send(&self.origin, slot, alone(place), deadline);
                     self.parts.extend(places.iter().map(send));
-                    inner.fleet.send_off();
                     self.must_end = true;
                 }
                 Err(failure) => {
@@ -433,10 +430,6 @@ impl Drop for Gathering {
             };
             // It holds the store for as long as its calls may take, and no longer.
             self.inner.fleet.spawn(rest.end_for_nobody());
-        }
-        // What nobody ever waited for must not lie about until somebody else asks.
-        if !self.parts.is_empty() {
-            self.inner.fleet.send_off();
         }
     }
 }
