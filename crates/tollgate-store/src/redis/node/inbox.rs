@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 
-use crate::redis::bounds::INBOX_MAX;
+use crate::redis::bounds::{BATCH_MAX, INBOX_MAX};
 use crate::redis::call::Job;
 
 /// Where callers put calls in. When it goes, the task hears that there will be no more.
@@ -34,8 +34,8 @@ pub(in crate::redis) struct Doorbell {
     filled: Mutex<Vec<Arc<Shared>>>,
 }
 
-/// While it is there, what is asked of the store waits; when it goes, all of it is sent together. Whoever asks
-/// something else meanwhile waits too, so it is for as long as it takes to ask, and no longer.
+/// While it is there, what is asked of the store waits until there is enough for a pipeline; when it goes, the rest is
+/// sent together. Whoever asks something else meanwhile waits too, so it is for as long as it takes to ask.
 pub struct Together<'s>(&'s Doorbell);
 
 struct Shared {
@@ -72,6 +72,12 @@ impl Inbox {
         if content.jobs.len() == 1 {
             self.0.doorbell.filled().push(Arc::clone(&self.0));
             self.0.doorbell.is_due.store(true, Ordering::SeqCst);
+        }
+        // As many as are sent at a time wait for nobody, however much is asked together.
+        let is_enough = content.jobs.len() == BATCH_MAX;
+        drop(content);
+        if is_enough {
+            self.0.wake();
         }
         Ok(())
     }
@@ -258,6 +264,19 @@ mod tests {
         assert_eq!(task.wakes(), 1);
         doorbell.ring();
         assert_eq!((task.wakes(), task.poll()), (2, Some(1)));
+    }
+
+    #[test]
+    fn enough_for_a_pipeline_waits_for_nobody_who_holds_the_doorbell() {
+        let doorbell = Arc::default();
+        let (inbox, task) = Task::start(&doorbell);
+        assert_eq!(task.poll(), None);
+        let together = doorbell.hold();
+        let mut calls: Vec<_> = (1..BATCH_MAX).map(|_| put(&inbox)).collect();
+        assert_eq!(task.wakes(), 0);
+        calls.push(put(&inbox));
+        assert_eq!((task.wakes(), task.poll()), (1, Some(BATCH_MAX)));
+        drop(together);
     }
 
     #[test]
