@@ -147,12 +147,9 @@ impl Load {
         let mut waits = Waits::new();
         let mut unanswered: Vec<(Asked<Answers>, Instant)> = Vec::new();
         pace(per_second, time, |due| {
-            // As the server does with what comes in a pipeline.
-            let together = self.0.store.together();
             for &(number, due_at) in due {
                 unanswered.push((self.0.ask(self.key_of(number), Cost::ONE), due_at));
             }
-            drop(together);
             unanswered.retain_mut(|(asked, due_at)| {
                 let is_answered = match asked {
                     Asked::Ready(_) => true,

@@ -26,7 +26,7 @@ mod words;
 
 pub use bounds::OVERRIDES_MAX;
 pub use fleet::{OpenError, Servers};
-pub use node::{Health, Together};
+pub use node::Health;
 pub use overrides::{OverridesVersion, SharedOverride, SharedOverrides, Sharing};
 pub(crate) use store::Items;
 pub use store::{RedisSettings, RedisStore};

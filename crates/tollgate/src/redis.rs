@@ -6,7 +6,7 @@ use tollgate_policy::RedisServers;
 
 pub use tollgate_store::redis::{
     Health, OVERRIDES_MAX, OpenError, OverridesVersion, RedisSettings, RedisStore, Servers,
-    SharedOverride, SharedOverrides, Sharing, Together,
+    SharedOverride, SharedOverrides, Sharing,
 };
 
 const _: () = assert!(OVERRIDES_MAX == crate::bounds::KEY_OVERRIDES_MAX);

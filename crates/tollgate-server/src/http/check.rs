@@ -11,7 +11,6 @@ use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, de};
 use smallvec::SmallVec;
 use tollgate::http::{fields, json, query, status};
-use tollgate::redis::RedisStore;
 use tollgate::{Asked, Cost, Keys, Request, Verdict, Waiting};
 
 use super::object::Object;
@@ -100,7 +99,6 @@ pub(super) fn batch(body: &[u8], gate: &Arc<Gate>) -> Asked<Answer> {
     let mut keys = Keys::default();
     let (mut body, mut given) = (vec![b'['], Vec::new());
     let mut rest: Vec<(Asked<Verdict>, Keys)> = Vec::new();
-    let together = gate.limiter.store().redis().map(RedisStore::together);
     for Object(check) in &checks {
         let asked = check.ask(|request| gate.limiter.ask_showing(request, &mut keys));
         match asked {
@@ -111,7 +109,6 @@ pub(super) fn batch(body: &[u8], gate: &Arc<Gate>) -> Asked<Answer> {
             asked => rest.push((asked, mem::take(&mut keys))),
         }
     }
-    drop(together);
     if rest.is_empty() {
         return Asked::Ready(written(body, given));
     }

@@ -10,7 +10,6 @@ use std::sync::Arc;
 
 use bytes::{Buf, BytesMut};
 use tollgate::Limiter;
-use tollgate::redis::RedisStore;
 
 use super::check;
 use super::command::{self, Command, Entry};
@@ -93,8 +92,6 @@ impl Session {
         desk: &Desk<'_>,
     ) -> Flow {
         self.look_at_token(desk);
-        // What came together goes on together.
-        let _together = desk.limiter.store().redis().map(RedisStore::together);
         let mut taken = 0;
         let mut words = Words::new();
         let mut unasked = Unasked::default();

@@ -23,7 +23,7 @@ use super::call::{Call, Failure, Pending};
 use super::client::Address;
 use super::cluster::{self, Map};
 use super::meaning::Place;
-use super::node::{Doorbell, Health, Node, Status, Together, Way};
+use super::node::{Health, Node, Status, Way};
 use super::sentinel::Sentinels;
 use super::slots;
 use super::troubles::Troubles;
@@ -118,17 +118,10 @@ impl Fleet {
     /// Hands a call over that must be answered by a deadline: that of the first one, if a request
     /// takes several calls after each other.
     pub(crate) fn send_by(&self, call: Call, deadline: Instant) -> Pending {
-        let pending = match self.shared.map.load().route(call.slot) {
+        match self.shared.map.load().route(call.slot) {
             Some(node) => node.send(call, deadline),
             None => Pending::NOT_SENT,
-        };
-        self.shared.doorbell.ring();
-        pending
-    }
-
-    /// Has what is handed over wait until the result goes, and then go out together.
-    pub(crate) fn together(&self) -> Together<'_> {
-        self.shared.doorbell.hold()
+        }
     }
 
     /// The slot of a key, on a Cluster or not.
@@ -225,7 +218,6 @@ pub(super) struct Shared {
     outdated: Notify,
     turn: AtomicUsize,
     troubles: Troubles,
-    doorbell: Arc<Doorbell>,
 }
 
 impl Shared {
@@ -246,7 +238,6 @@ impl Shared {
             outdated: Notify::new(),
             turn: AtomicUsize::new(0),
             troubles: Troubles::default(),
-            doorbell: Arc::default(),
         });
         let node = |way| Node::start(way, &shared);
         let seed = seeds[0].clone();
@@ -272,10 +263,6 @@ impl Shared {
 
     pub(super) fn runtime(&self) -> &Handle {
         &self.runtime
-    }
-
-    pub(super) fn doorbell(&self) -> &Arc<Doorbell> {
-        &self.doorbell
     }
 
     pub(super) fn timeout(&self) -> Duration {

@@ -13,7 +13,6 @@
 //!   are in the air, never by how long calls waited before.
 
 mod flight;
-mod inbox;
 mod queue;
 
 use std::fmt;
@@ -26,16 +25,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, Sleep, sleep_until, timeout};
 use tracing::{info, warn};
 
 use self::flight::{Flight, FlightTime};
-pub(super) use self::inbox::Doorbell;
-pub use self::inbox::Together;
-use self::inbox::{Inbox, Outbox, inbox};
 use self::queue::Queue;
-use super::bounds::{BATCH_MAX, FLIGHTS_MAX, HOPS_MAX};
+use super::bounds::{BATCH_MAX, FLIGHTS_MAX, HOPS_MAX, INBOX_MAX};
 use super::breaker::Breaker;
 use super::call::{Call, Failure, Job, Pending};
 use super::client::{Address, Answered, Connection, Pipeline};
@@ -49,7 +45,7 @@ use crate::clock;
 /// A server as its callers see it.
 pub(super) struct Node {
     status: Arc<Status>,
-    inbox: Inbox,
+    inbox: mpsc::Sender<Job>,
 }
 
 /// How a server is found.
@@ -101,7 +97,7 @@ pub(super) struct Status {
 impl Node {
     /// Starts the task that serves the node. It ends when nobody holds the node any more.
     pub(super) fn start(way: Way, fleet: &Arc<Shared>) -> Arc<Self> {
-        let (inbox, outbox) = inbox(fleet.doorbell());
+        let (inbox, outbox) = mpsc::channel(INBOX_MAX);
         let status = Arc::new(Status::new(way.to_string()));
         let (told, shared) = (Arc::clone(&status), Arc::clone(fleet));
         // Timers are made where they ring, so the task makes its own.
@@ -113,7 +109,6 @@ impl Node {
         &self.status
     }
 
-    /// Takes a call, which goes out when the doorbell is next rung.
     pub(super) fn send(&self, call: Call, deadline: Instant) -> Pending {
         if self.status.is_open() {
             self.status.not_sent.fetch_add(1, Ordering::Relaxed);
@@ -124,10 +119,10 @@ impl Node {
         pending
     }
 
-    /// Takes a call that was made already, in the same way.
+    /// Takes a call that was made already.
     pub(super) fn forward(&self, job: Job) {
-        if let Err(job) = self.inbox.put(job) {
-            self.status.reject(job);
+        if let Err(refused) = self.inbox.try_send(job) {
+            self.status.reject(refused.into_inner());
         }
     }
 }
@@ -229,7 +224,7 @@ struct Server {
     way: Way,
     fleet: Arc<Shared>,
     status: Arc<Status>,
-    inbox: Outbox,
+    inbox: mpsc::Receiver<Job>,
     is_closed: bool,
     /// What came in last; empty between two steps.
     arrived: Vec<Job>,
@@ -254,7 +249,7 @@ struct Look {
 }
 
 impl Server {
-    fn new(way: Way, fleet: Arc<Shared>, status: Arc<Status>, inbox: Outbox) -> Self {
+    fn new(way: Way, fleet: Arc<Shared>, status: Arc<Status>, inbox: mpsc::Receiver<Job>) -> Self {
         let now = clock::moment();
         let flight_time = FlightTime::new(fleet.timeout());
         Self {
@@ -304,8 +299,8 @@ impl Server {
                 (index, answers) = landed(&mut self.flights) => self.land(index, answers),
                 // Before what comes in, which under load is always something.
                 () = self.alarm.as_mut(), if self.is_set => self.expire(clock::moment()),
-                has_arrived = self.inbox.take(&mut self.arrived), if !self.is_closed => {
-                    self.is_closed = !has_arrived;
+                count = self.inbox.recv_many(&mut self.arrived, BATCH_MAX), if !self.is_closed => {
+                    self.is_closed = count == 0;
                     self.arrive();
                 }
                 look = ready(&mut self.look) => self.looked(look),
@@ -400,8 +395,6 @@ impl Server {
             }
         }
         again.into_iter().for_each(|job| self.waiting.put_back(job));
-        // Some may have been sent on to other servers.
-        self.fleet.doorbell().ring();
         match unwell {
             Some(why) => self.failed(&why),
             None if !is_overdue => self.breaker.succeeded(),

@@ -30,7 +30,7 @@ use super::fleet::{Fleet, OpenError, Servers};
 use super::house::{self, House};
 use super::leased::{Leased, Payment};
 use super::names::Names;
-use super::node::{Health, Together};
+use super::node::Health;
 use super::script::Script;
 use super::shares::Shares;
 use super::words::Words;
@@ -148,13 +148,6 @@ impl RedisStore {
     /// Makes a limit known, so that it can be charged. Equal limits are one.
     pub fn enroll(&self, limit: Limit) -> Result<Enrolled, TooManyLimits> {
         self.0.local.enroll(limit)
-    }
-
-    /// Has what is asked wait until the result goes, and then sent together. For whoever asks several things before it
-    /// waits for the first answer: to wake the thread that sends takes as long as to send, and one that is woken for
-    /// the first sends that alone.
-    pub fn together(&self) -> Together<'_> {
-        self.0.fleet.together()
     }
 
     /// Takes all of `charges`, or none if one that is enforced is denied.
@@ -392,52 +385,4 @@ fn is_concurrency(limit: &Limit) -> bool {
 /// key when the answer does not come.
 fn local_key<'v>(name: &'v [Value<'v>]) -> Key<'v> {
     Key { limit: "", values: name }
-}
-
-#[cfg(test)]
-mod tests {
-    use tollgate_core::Quota;
-    use tollgate_harness::{Flavour, Server};
-
-    use super::*;
-
-    #[test]
-    fn what_is_asked_together_is_sent_together() {
-        const REQUESTS: u64 = 50;
-        const TRIES: u64 = 10;
-        let server = Server::start(Flavour::Redis);
-        let settings = RedisSettings {
-            servers: Servers::Single(server.url()),
-            timeout: Duration::from_secs(5),
-            prefix: "test".to_owned(),
-            nodes: None,
-        };
-        let store = RedisStore::open(settings).expect("a URL of the harness");
-        let limit = store.enroll(Limit::sliding_window(Quota::per_hour(10_000)));
-        let limit = limit.expect("it is the only one");
-        let values = [Value::new(b"somebody")];
-        let ask = || store.take(&[Charge::new(Key { limit: "hourly", values: &values }, &limit)]);
-        assert!(ask().wait().taken().iter().all(Taken::is_allowed));
-        // Calls and pipelines so far, when the I/O thread has done whatever it was woken for.
-        let sent = || {
-            let (told, heard) = mpsc::sync_channel(1);
-            store.0.fleet.spawn(async move { told.send(()).expect("the test waits") });
-            heard.recv().expect("the thread runs");
-            (store.health()[0].calls, store.health()[0].pipelines)
-        };
-        let are_sent_together = || {
-            let before = sent();
-            let together = store.together();
-            let asked: Vec<_> = (0..REQUESTS).map(|_| ask()).collect();
-            let unsent = sent();
-            drop(together);
-            for asked in asked {
-                assert!(asked.wait().taken().iter().all(Taken::is_allowed));
-            }
-            let after = sent();
-            unsent == before && after == (before.0 + REQUESTS, before.1 + 1)
-        };
-        // The store itself asks Redis things, at its start and twice a second, which are counted too.
-        assert!((0..TRIES).any(|_| are_sent_together()));
-    }
 }
