@@ -8,6 +8,7 @@
 #![allow(unsafe_code)]
 
 use std::io;
+use std::ops::Range;
 
 use memmap2::{MmapMut, MmapRaw};
 
@@ -42,19 +43,42 @@ impl Pages {
     }
 }
 
-/// Asks for so many bytes from a word on without waiting for them, where the processor can be asked.
+/// Asks for the memory that lies so many bytes after a word, without waiting for it, where the
+/// processor can be asked.
 #[inline(always)]
-pub(crate) fn fetch(word: &AtomicU64, bytes: usize) {
+pub(crate) fn fetch(word: &AtomicU64, bytes: Range<usize>) {
     #[cfg(target_arch = "x86_64")]
-    {
+    for line in lines(word, bytes) {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        const LINE_BYTES: usize = 64;
-        for offset in (0..bytes).step_by(LINE_BYTES) {
-            let line = std::ptr::from_ref(word).wrapping_byte_add(offset);
-            // SAFETY: It changes nothing that a program can see, whatever the address.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(line.cast()) };
+        // SAFETY: It changes nothing that a program can see, whatever the address.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(line.cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (word, bytes);
+}
+
+/// The same for memory that is about to be written: it comes to this core alone. Otherwise it would
+/// be shared with a core that wrote it before, and have to be asked for again.
+#[inline(always)]
+pub(crate) fn fetch_to_write(word: &AtomicU64, bytes: Range<usize>) {
+    #[cfg(target_arch = "x86_64")]
+    for line in lines(word, bytes) {
+        // The intrinsic for this is compiled to a fetch for reading, unless the whole program is for
+        // processors that surely have the instruction. On others it does nothing.
+        //
+        // SAFETY: It changes nothing that a program can see, whatever the address.
+        unsafe {
+            std::arch::asm!("prefetchw [{}]", in(reg) line, options(nostack, preserves_flags));
         }
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = (word, bytes);
+}
+
+/// The cache lines that lie so many bytes after a word.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn lines(word: &AtomicU64, bytes: Range<usize>) -> impl Iterator<Item = *const AtomicU64> {
+    const LINE_BYTES: usize = 64;
+    bytes.step_by(LINE_BYTES).map(|offset| std::ptr::from_ref(word).wrapping_byte_add(offset))
 }

@@ -92,8 +92,10 @@ pub(crate) struct Crowded;
 /// Slots that are compared at once.
 const GROUP: usize = 4;
 
-/// What is fetched of a key's home: its group, and the next.
-const FETCHED_BYTES: usize = 2 * GROUP * SLOT_BYTES;
+const GROUP_BYTES: usize = GROUP * SLOT_BYTES;
+
+/// A table of no more groups than this, 1 MiB, is at hand in a core's own cache.
+const NEAR_GROUPS: usize = (1 << 20) / GROUP_BYTES;
 
 /// Fingerprint, then state. The upper bits of the state's halves, which the core leaves free, hold
 /// the number of its limit and the lock.
@@ -144,19 +146,24 @@ impl Table {
         self.bytes_under(self.layout())
     }
 
-    /// Where to look for `key` first, with its memory on the way; and that of the next group, where
-    /// one key in ten is.
+    /// Where to look for `key` first, with its memory on the way, to be written. Of a large table also
+    /// that of the next group, where one key in ten is; of a small one that is near anyway, unless
+    /// another core has it, which would only have to get it back.
     #[inline(always)]
     pub(crate) fn fetch(&self, key: Fingerprint) -> Home<'_> {
         // Shards of one size are one table: the bits that choose the shard and the ones behind them
         // choose the group together.
-        let index = match self.groups.load(Ordering::Relaxed) {
+        let count = self.groups.load(Ordering::Relaxed);
+        let index = match count {
             0 => self.place_of(key).home(key) / GROUP,
-            groups => ((u128::from(key.second) * groups as u128) >> 64) as usize,
+            count => ((u128::from(key.second) * count as u128) >> 64) as usize,
         };
         let (groups, _) = self.slots().as_chunks();
         let group: &[Slot; GROUP] = &groups[index];
-        pages::fetch(&group[0][FIRST], FETCHED_BYTES);
+        pages::fetch_to_write(&group[0][FIRST], 0..GROUP_BYTES);
+        if count > NEAR_GROUPS {
+            pages::fetch(&group[0][FIRST], GROUP_BYTES..2 * GROUP_BYTES);
+        }
         Home(group)
     }
 

@@ -1,6 +1,7 @@
 //! Words that loom can watch, in place of mapped memory.
 
 use std::io;
+use std::ops::Range;
 
 use crate::sync::AtomicU64;
 
@@ -16,4 +17,6 @@ impl Pages {
     }
 }
 
-pub(crate) fn fetch(_word: &AtomicU64, _bytes: usize) {}
+pub(crate) fn fetch(_word: &AtomicU64, _bytes: Range<usize>) {}
+
+pub(crate) fn fetch_to_write(_word: &AtomicU64, _bytes: Range<usize>) {}
