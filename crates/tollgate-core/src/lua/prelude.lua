@@ -11,7 +11,7 @@
 local EXACT_MAX = 2 ^ 53 - 1
 local COUNT_MAX = 2 ^ 32 - 1
 
-local max, min, fmod = math.max, math.min, math.fmod
+local max, min, fmod, type = math.max, math.min, math.fmod, type
 
 -- An answer to one charge is a list, in the order of the reply: outcome, limit, remaining,
 -- reset_after, next_after, retry_after, delay, then the receipt. These are the places of those
@@ -78,8 +78,8 @@ end
 -- Whether this is a number as our states have them, and not less than `least`. Others may have
 -- written there too.
 local function is_whole(number, least)
-  return type(number) == 'number' and number >= least and number <= EXACT_MAX
-    and fmod(number, 1) == 0
+  -- By 1 even Lua's own % is exact.
+  return type(number) == 'number' and number >= least and number <= EXACT_MAX and number % 1 == 0
 end
 
 -- Which algorithms are asked for. Arguments after the time are MessagePack, several values in one

@@ -20,23 +20,27 @@
 local ANSWER = 10
 local ENFORCE, FORCE, CREDIT = 0, 2, 3
 
+-- A limit is also the account of its key. What is kept there follows its five numbers, in the same list:
+-- a field with a name costs several times as much.
+local STATE, STATE_BEFORE, TEXT, IS_CARRIED, RESETS_AFTER = 6, 7, 8, 9, 10
+-- A charge is such a list too.
+local LIMIT, COST, MODE, DECIDE, ANSWERED, COUNTS_DENIED = 1, 2, 3, 4, 5, 6
+
 local function is_same(one, other)
   return one[1] == other[1] and one[2] == other[2] and one[3] == other[3]
 end
 
--- Decides each on what the ones before it leave of its key. A limit is also the account of its key.
-local charges, accounts, all_allow = {}, {}, true
-for i, key in ipairs(KEYS) do
+-- Decides each on what the ones before it leave of its key.
+local keys, charges, accounts, all_allow = KEYS, {}, {}, true
+for i = 1, #keys do
+  local key = keys[i]
   local algorithm, cost, mode, count_denied, id, a, b, c, d, e = cmsgpack.unpack(ARGV[i + 1])
   local limit = accounts[key]
   if not limit then
-    limit = {
-      a, b, c, d, e, algorithm = ALGORITHMS[algorithm],
-      state = false, state_before = false, text = false, is_carried = false, reset_after = 0,
-    }
+    limit = { a, b, c, d, e, false, false, false, false, 0, algorithm = ALGORITHMS[algorithm] }
     local state, text, is_carried = load_state(limit, key, NOW)
     if not limit.algorithm.is_log then state = limit.algorithm.anchored(limit, state, NOW) end
-    limit.state, limit.state_before, limit.text, limit.is_carried = state, state, text, is_carried
+    limit[STATE], limit[STATE_BEFORE], limit[TEXT], limit[IS_CARRIED] = state, state, text, is_carried
     accounts[key] = limit
   end
   local decide, taken, answer = limit.algorithm.decide, cost, nil
@@ -45,65 +49,66 @@ for i, key in ipairs(KEYS) do
   elseif mode == CREDIT then
     taken = 0
   end
-  answer, limit.state = decide(limit, limit.state, NOW, taken, id)
+  answer, limit[STATE] = decide(limit, limit[STATE], NOW, taken, id)
   if answer[OUTCOME] ~= ALLOWED and (mode == ENFORCE or mode == FORCE) then all_allow = false end
-  charges[i] = {
-    limit = limit, cost = cost, mode = mode, decide = decide, answer = answer,
-    counts_denied = count_denied == 1,
-  }
+  charges[i] = { limit, cost, mode, decide, answer, count_denied == 1 }
 end
 if not all_allow then
-  for _, limit in pairs(accounts) do limit.state = limit.state_before end
+  for _, limit in pairs(accounts) do limit[STATE] = limit[STATE_BEFORE] end
 end
 
 -- Settles what is not as it was decided, and answers.
 local reply
-for _, charge in ipairs(charges) do
-  local limit, cost, answer = charge.limit, charge.cost, charge.answer
+for i = 1, #charges do
+  local charge = charges[i]
+  local limit, cost, mode, answer = charge[LIMIT], charge[COST], charge[MODE], charge[ANSWERED]
   local algorithm, outcome = limit.algorithm, answer[OUTCOME]
-  local counts_denied = charge.counts_denied and not algorithm.is_log
-  if charge.mode == CREDIT then
+  local counts_denied = charge[COUNTS_DENIED] and not algorithm.is_log
+  if mode == CREDIT then
     if all_allow and algorithm.is_log then
-      limit.state = whole(algorithm).credit(limit, limit.state, NOW, cost)
+      limit[STATE] = whole(algorithm).credit(limit, limit[STATE], NOW, cost)
     elseif all_allow then
       -- Twin of Counter::credit: as if just charged, so that time has given nothing of it back.
-      limit.state = whole(algorithm).refund(limit, limit.state, NOW, cost, NOW, 0)
+      limit[STATE] = whole(algorithm).refund(limit, limit[STATE], NOW, cost, NOW, 0)
     end
-    answer, limit.state = algorithm.decide(limit, limit.state, NOW, 0)
+    answer, limit[STATE] = algorithm.decide(limit, limit[STATE], NOW, 0)
   elseif outcome == DENIED and counts_denied and cost > 0 then
-    limit.state = whole(algorithm).punish(limit, limit.state, NOW, cost)
-    limit.is_carried = false
-    answer = algorithm.decide(limit, limit.state, NOW, cost)
+    limit[STATE] = whole(algorithm).punish(limit, limit[STATE], NOW, cost)
+    limit[IS_CARRIED] = false
+    answer = algorithm.decide(limit, limit[STATE], NOW, cost)
   elseif outcome == ALLOWED and not all_allow then
     local delay = answer[DELAY]
     if counts_denied then
-      answer, limit.state = charge.decide(limit, limit.state, NOW, cost)
+      answer, limit[STATE] = charge[DECIDE](limit, limit[STATE], NOW, cost)
     else
-      answer, limit.state = algorithm.decide(limit, limit.state, NOW, 0)
+      answer, limit[STATE] = algorithm.decide(limit, limit[STATE], NOW, 0)
     end
     -- Only the figures are those of now: a key that comes twice may have been punished meanwhile.
     answer[OUTCOME], answer[RETRY_AFTER], answer[DELAY] = ALLOWED, NONE, delay
   end
-  if not all_allow or charge.mode == CREDIT then
+  if not all_allow or mode == CREDIT then
     answer[CHARGED], answer[CHARGED_AT], answer[DEBT_BEFORE] = 0, 0, 0
   elseif limit.leases then
     -- Time repays what is owed, not what is out on lease.
     local outstanding = leases_of(whole(algorithm))
     answer[DEBT_BEFORE] = max(answer[DEBT_BEFORE] - outstanding(limit, limit.leases), 0)
   end
-  limit.reset_after = answer[RESET_AFTER]
+  limit[RESETS_AFTER] = answer[RESET_AFTER]
   if not reply then
     reply = answer
   else
-    local last = #reply
+    local last = (i - 1) * ANSWER
     for j = 1, ANSWER do reply[last + j] = answer[j] end
   end
 end
 -- Carrying over rounds up, so a state is written under another quota only with a charge: a key that
 -- is merely looked at under two quotas by turns must not lose by it.
-for key, limit in pairs(accounts) do
-  if not (limit.is_carried and is_same(limit.state, limit.state_before)) then
-    save_state(limit, key, limit.state, limit.text, limit.reset_after)
+for i = 1, #keys do
+  local key = keys[i]
+  local limit = accounts[key]
+  accounts[key] = nil -- a key that comes again is written once
+  if limit and not (limit[IS_CARRIED] and is_same(limit[STATE], limit[STATE_BEFORE])) then
+    save_state(limit, key, limit[STATE], limit[TEXT], limit[RESETS_AFTER])
   end
 end
 return reply or {}

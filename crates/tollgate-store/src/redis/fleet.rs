@@ -467,4 +467,6 @@ impl Error for OpenError {
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
+mod together;
+#[cfg(test)]
 pub(crate) mod told;
