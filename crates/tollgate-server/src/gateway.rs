@@ -21,6 +21,7 @@ pub(crate) mod proxy_protocol;
 mod targets;
 mod upgrade;
 mod websocket;
+mod wire;
 
 use std::borrow::Cow;
 use std::convert::Infallible;

@@ -94,3 +94,6 @@ pub(crate) const METRICS_SHARDS_MAX: usize = 32;
 /// Bytes of the keys that one answer shows. Those of ten thousand limits with short values are fewer; of a
 /// request with values of many thousand bytes under very many limits the last are told as `…`.
 pub const KEYS_BYTES_MAX: usize = 1 << 20;
+
+/// Values of `RateLimit-Policy` that a thread keeps for the next request under the same limits.
+pub(crate) const POLICIES_KEPT: usize = 16;

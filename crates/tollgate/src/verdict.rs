@@ -107,7 +107,7 @@ impl Verdict {
     }
 
     /// What each limit that applied said, in the order of the policy.
-    pub fn answers(&self) -> impl ExactSizeIterator<Item = Answer<'_>> {
+    pub fn answers(&self) -> impl ExactSizeIterator<Item = Answer<'_>> + Clone {
         self.taken.iter().map(|entry| Answer { entry, policy: &self.policy })
     }
 

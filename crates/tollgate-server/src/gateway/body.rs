@@ -14,6 +14,9 @@ use super::activity::{Activity, UnderWay};
 use super::bounds::SENT_AGAIN_BYTES_MAX;
 use super::fields;
 use super::pool::Loan;
+use super::wire::{self, Reading};
+
+pub(super) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The body of a request, as the layer hands it on.
 pub(super) type Received = RequestBody<Incoming>;
@@ -164,11 +167,21 @@ impl Body for Sending {
     }
 }
 
+/// The body of a response that has just begun.
+pub(super) enum Arriving {
+    /// As hyper reads it, what it comes over, and how far its request has got.
+    Over { body: Incoming, loan: Loan, request: Option<Arc<Progress>> },
+    /// As we read it, since its request has no body.
+    Wire(wire::Answer),
+}
+
 /// The body of a response.
 pub(super) enum Coming {
     /// What a server sends.
     Passing { body: Incoming, lent: Option<Lent> },
-    /// Our own.
+    /// The same, where its request has no body.
+    Reading(Box<Reading>),
+    /// Our own, or one that has come as a whole.
     Own(Bytes),
 }
 
@@ -189,8 +202,12 @@ impl Lent {
 }
 
 impl Coming {
-    pub(super) fn passing(body: Incoming, loan: Loan, request: Option<Arc<Progress>>) -> Self {
-        let lent = Lent { loan, request };
+    pub(super) fn new(arriving: Arriving) -> Self {
+        let (body, lent) = match arriving {
+            Arriving::Over { body, loan, request } => (body, Lent { loan, request }),
+            Arriving::Wire(wire::Answer::Whole(bytes)) => return Self::Own(bytes),
+            Arriving::Wire(wire::Answer::Reading(reading)) => return Self::Reading(reading),
+        };
         if body.is_end_stream() {
             lent.end();
             return Self::Passing { body, lent: None };
@@ -201,12 +218,12 @@ impl Coming {
 
 impl Body for Coming {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = BoxError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         match &mut *self {
             Self::Passing { body, lent } => {
                 let frame = ready!(Pin::new(&mut *body).poll_frame(context));
@@ -215,7 +232,10 @@ impl Body for Coming {
                 } else if is_last(&frame) || body.is_end_stream() {
                     lent.take().into_iter().for_each(Lent::end);
                 }
-                Poll::Ready(frame)
+                Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
+            }
+            Self::Reading(reading) => {
+                Pin::new(&mut **reading).poll_frame(context).map_err(Into::into)
             }
             Self::Own(bytes) => Poll::Ready(whole(bytes)),
         }
@@ -224,6 +244,7 @@ impl Body for Coming {
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Passing { body, .. } => body.is_end_stream(),
+            Self::Reading(reading) => reading.is_end_stream(),
             Self::Own(bytes) => bytes.is_empty(),
         }
     }
@@ -231,6 +252,7 @@ impl Body for Coming {
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Passing { body, .. } => body.size_hint(),
+            Self::Reading(reading) => reading.size_hint(),
             Self::Own(bytes) => SizeHint::with_exact(bytes.len() as u64),
         }
     }

@@ -22,6 +22,25 @@ pub(super) const SEND_BUFFER_MAX: usize = 64 * 1024;
 /// is small.
 pub(super) const GATHERED_BYTES_MAX: usize = 1_024;
 
+/// Room that is made for a request without a body, and then for its response: most heads need less.
+pub(super) const WIRE_ROOM: usize = 1_024;
+
+/// What is read of a response at a time, at first and where much comes. Most responses are smaller than the
+/// first, and of a large one no more lies here.
+pub(super) const WIRE_READ: usize = 4 * 1024;
+pub(super) const WIRE_READ_MAX: usize = 64 * 1024;
+
+/// Fields of most responses, with those that are added on the way: room for them is made at once. No more,
+/// since hyper keeps the room for the next request of a client, and most clients are idle.
+pub(super) const RESPONSE_FIELDS_FEW: usize = 12;
+
+/// Fields of a response, interim responses before it, bytes of the line that a chunk begins with, and of the
+/// fields behind the last.
+pub(super) const RESPONSE_FIELDS_MAX: usize = 100;
+pub(super) const INTERIM_MAX: usize = 100;
+pub(super) const CHUNK_LINE_BYTES_MAX: usize = 4 * 1024;
+pub(super) const TRAILER_BYTES_MAX: usize = 16 * 1024;
+
 /// Connections to one server that a thread keeps for later.
 pub(super) const IDLE_MAX: usize = 1_024;
 

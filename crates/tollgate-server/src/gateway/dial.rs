@@ -1,27 +1,33 @@
 //! New connections to servers.
 
-use std::io;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 use tollgate::{Scheme, Target};
 
 use super::body::Sending;
 use super::bounds::{SEND_BUFFER_MAX, SERVER_WINDOW, STREAM_WINDOW};
 use super::gathering::Gathering;
+use super::wire::Wire;
 use crate::bounds::HEAD_BYTES_MAX;
 
 /// Where requests of a connection go in.
 pub(super) enum Dialled {
-    /// HTTP/1.1: one request at a time.
+    /// HTTP/1.1, for requests without a body: one at a time.
+    Wire(Wire),
+    /// HTTP/1.1, for any: one at a time.
     One(http1::SendRequest<Sending>),
     /// HTTP/2: many.
     Many(http2::SendRequest<Sending>),
@@ -30,10 +36,76 @@ pub(super) enum Dialled {
 /// What a connection is for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// Requests, in whatever version the server prefers.
+    /// Requests without a body, in whatever version the server prefers.
+    Plain,
+    /// Any requests, as well.
     Requests,
     /// One request after which it is no longer HTTP: only HTTP/1.1 can do that.
     Upgrade,
+}
+
+/// The bytes to and from a server.
+pub(super) enum Stream {
+    Plain(Gathering<TcpStream>),
+    Tls(Box<TlsStream<Gathering<TcpStream>>>),
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_read(context, buffer),
+            Self::Tls(stream) => Pin::new(stream).poll_read(context, buffer),
+        }
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_write(context, bytes),
+            Self::Tls(stream) => Pin::new(stream).poll_write(context, bytes),
+        }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_write_vectored(context, slices),
+            Self::Tls(stream) => Pin::new(stream).poll_write_vectored(context, slices),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match self {
+            Self::Plain(stream) => stream.is_write_vectored(),
+            Self::Tls(stream) => stream.is_write_vectored(),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_flush(context),
+            Self::Tls(stream) => Pin::new(stream).poll_flush(context),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_shutdown(context),
+            Self::Tls(stream) => Pin::new(stream).poll_shutdown(context),
+        }
+    }
 }
 
 /// Connects to a server, which may take so long.
@@ -59,15 +131,15 @@ async fn connect(
     let _ = stream.set_nodelay(true);
     let stream = Gathering(stream);
     match target.scheme() {
-        Scheme::Http => one(stream, purpose).await,
-        Scheme::H2c if purpose == Purpose::Upgrade => one(stream, purpose).await,
+        Scheme::Http => one(Stream::Plain(stream), purpose).await,
+        Scheme::H2c if purpose == Purpose::Upgrade => one(Stream::Plain(stream), purpose).await,
         Scheme::H2c => many(stream).await,
         Scheme::Https => {
             let Some(config) = tls else {
                 return Err(io::Error::other("nobody is trusted to vouch for it"));
             };
             let config = match purpose {
-                Purpose::Requests => Arc::clone(config),
+                Purpose::Plain | Purpose::Requests => Arc::clone(config),
                 Purpose::Upgrade => {
                     let mut config = ClientConfig::clone(config);
                     config.alpn_protocols = vec![b"http/1.1".to_vec()];
@@ -77,18 +149,17 @@ async fn connect(
             let name = ServerName::try_from(target.host().to_owned()).map_err(io::Error::other)?;
             let stream = TlsConnector::from(config).connect(name, stream).await?;
             if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
-                many(stream).await
-            } else {
-                one(stream, purpose).await
+                return many(stream).await;
             }
+            one(Stream::Tls(Box::new(stream)), purpose).await
         }
     }
 }
 
-async fn one<S>(stream: S, purpose: Purpose) -> io::Result<Dialled>
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
+async fn one(stream: Stream, purpose: Purpose) -> io::Result<Dialled> {
+    if purpose == Purpose::Plain {
+        return Ok(Dialled::Wire(Wire::new(stream)));
+    }
     let (requests, connection) = http1::Builder::new()
         .max_header_size(HEAD_BYTES_MAX)
         .handshake(TokioIo::new(stream))
@@ -96,10 +167,18 @@ where
         .map_err(io::Error::other)?;
     // How it ends is told to whoever waits for a response.
     match purpose {
-        Purpose::Requests => drop(tokio::spawn(connection)),
         Purpose::Upgrade => drop(tokio::spawn(connection.with_upgrades())),
+        Purpose::Plain | Purpose::Requests => drop(tokio::spawn(connection)),
     }
     Ok(Dialled::One(requests))
+}
+
+/// Makes a connection that took requests without a body one that takes any.
+pub(super) async fn hand_over(wire: Wire) -> io::Result<http1::SendRequest<Sending>> {
+    match one(wire.into_stream(), Purpose::Requests).await? {
+        Dialled::One(requests) => Ok(requests),
+        Dialled::Wire(_) | Dialled::Many(_) => unreachable!("that is for other purposes"),
+    }
 }
 
 async fn many<S>(stream: S) -> io::Result<Dialled>

@@ -5,7 +5,7 @@
 //! take it for something else. And what stands in `Host` may be no host, which cannot be said in every
 //! version of HTTP.
 
-use http::header::{HOST, HeaderMap, TRANSFER_ENCODING};
+use http::header::{CONTENT_LENGTH, HOST, HeaderMap, TRANSFER_ENCODING};
 use http::uri::Authority;
 use http::{HeaderValue, Request};
 
@@ -19,6 +19,13 @@ pub(super) fn doubtful<B>(request: &Request<B>) -> Option<&'static str> {
         return Some("the host is not a name or an address, with or without a port");
     }
     is_coded(headers).then_some("the only transfer coding understood here is chunked")
+}
+
+/// Whether it cannot be told where a message ends that has a coding: it is one that we do not understand, or
+/// there is a length beside it, and who goes by that sees another end (RFC 9112, section 6.3).
+pub(super) fn is_unclear(headers: &HeaderMap) -> bool {
+    is_coded(headers)
+        || headers.contains_key(TRANSFER_ENCODING) && headers.contains_key(CONTENT_LENGTH)
 }
 
 /// Whether there is a coding other than that a body is chunked.

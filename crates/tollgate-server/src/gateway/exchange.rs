@@ -10,14 +10,15 @@ use http::header::{CONTENT_LENGTH, HOST, HeaderName, HeaderValue, TRANSFER_ENCOD
 use http::uri::{Authority, PathAndQuery, Uri};
 use http::{Method, Request, Response, Version};
 use http_body::Body;
-use hyper::body::Incoming;
 use rustix::io::Errno;
 use tokio::time::{Duration, timeout};
 use tollgate::{Scheme, Target};
 
-use super::body::{Progress, Sending};
-use super::pool::{Loan, Upstream};
+use super::body::{Arriving, BoxError, Progress, Sending};
+use super::doubt;
+use super::pool::{Loan, Upstream, Way};
 use super::targets::Targets;
+use super::wire::{Lost, Wire};
 
 /// Why there is no response.
 pub(super) struct Failed {
@@ -31,7 +32,7 @@ pub(super) enum Trouble {
     /// There is no connection.
     Unreachable(io::Error),
     /// The connection ended before there was a response.
-    Broken(hyper::Error),
+    Broken(BoxError),
     /// There was none in time.
     Late,
     /// The client did not send all of its request.
@@ -63,18 +64,56 @@ impl Failed {
     }
 }
 
-/// A response, the connection that it comes over, and how far its request has got.
-pub(super) type Answered = (Response<Incoming>, Loan, Option<Arc<Progress>>);
-
 /// Sends the request that is in `slot` over a connection and waits for the head of the response. If
 /// there is none, and the request was not sent or does no harm when it is sent twice, it is back in
 /// its place. (It is large, and moving it about costs more than most of what is done to it.)
 pub(super) async fn exchange(
+    way: Way,
+    slot: &mut Option<Request<Sending>>,
+    upstream: &Arc<Upstream>,
+    patience: Duration,
+) -> Result<Response<Arriving>, Failed> {
+    match way {
+        Way::Wire(wire) => ask(wire, slot, upstream, patience).await,
+        Way::Loan(loan) => send(loan, slot, upstream, patience).await,
+    }
+}
+
+/// The same for a request that has no body. It does not leave its place, unless it must not be sent again.
+async fn ask(
+    wire: Wire,
+    slot: &mut Option<Request<Sending>>,
+    upstream: &Arc<Upstream>,
+    patience: Duration,
+) -> Result<Response<Arriving>, Failed> {
+    let request = slot.as_mut().expect("there is a request to send");
+    debug_assert!(matches!(request.body(), Sending::Nothing), "others are sent otherwise");
+    address(request, false, &upstream.target);
+    measure(request, false);
+    let failed = match timeout(patience, wire.ask(request, upstream)).await {
+        Ok(Ok(response)) => return Ok(response.map(Arriving::Wire)),
+        Ok(Err(Lost { is_unsent, error })) => {
+            Failed { is_unsent, why: Trouble::Broken(error.into()) }
+        }
+        Err(_) => Failed { is_unsent: false, why: Trouble::Late },
+    };
+    let may_be_sent_again = match failed.why {
+        Trouble::Broken(_) => failed.is_unsent || is_safe(request.method()),
+        _ => false,
+    };
+    if !may_be_sent_again {
+        *slot = None;
+    }
+    Err(failed)
+}
+
+/// The same for any request.
+async fn send(
     mut loan: Loan,
     slot: &mut Option<Request<Sending>>,
     upstream: &Upstream,
     patience: Duration,
-) -> Result<Answered, Failed> {
+) -> Result<Response<Arriving>, Failed> {
     let request = slot.as_mut().expect("there is a request to send");
     address(request, loan.is_http2(), &upstream.target);
     measure(request, loan.is_http2());
@@ -98,7 +137,14 @@ pub(super) async fn exchange(
     match answer {
         Some(Ok(response)) => {
             progress.iter().for_each(|it| it.forget());
-            Ok((response, loan, progress))
+            if !loan.is_http2()
+                && !response.body().is_end_stream()
+                && doubt::is_unclear(response.headers())
+            {
+                let why = Trouble::Broken("where the response ends is not clear".into());
+                return Err(Failed { is_unsent: false, why });
+            }
+            Ok(response.map(|body| Arriving::Over { body, loan, request: progress }))
         }
         Some(Err(_)) if progress.as_ref().is_some_and(|it| it.has_failed()) => {
             Err(Failed { is_unsent: false, why: Trouble::Unfinished })
@@ -108,7 +154,7 @@ pub(super) async fn exchange(
             let is_unsent = unsent.is_some();
             let is_unseen = is_unseen(error.error());
             *slot = unsent.or_else(|| spare?.again(progress.as_deref(), is_unseen));
-            Err(Failed { is_unsent, why: Trouble::Broken(error.into_error()) })
+            Err(Failed { is_unsent, why: Trouble::Broken(error.into_error().into()) })
         }
         None => {
             let is_half = progress.is_some_and(|it| !it.has_ended());
@@ -155,9 +201,8 @@ impl Spare {
             self.body = Sending::Again(progress.whole()?);
             return Some(self.into_request());
         }
-        let is_safe = matches!(self.method, Method::GET | Method::HEAD | Method::OPTIONS);
         let is_all = progress.is_none() && matches!(self.body, Sending::Nothing);
-        (is_unseen || is_safe && is_all).then(|| self.into_request())
+        (is_unseen || is_safe(&self.method) && is_all).then(|| self.into_request())
     }
 
     fn into_request(self) -> Request<Sending> {
@@ -187,6 +232,11 @@ fn is_unseen(error: &hyper::Error) -> bool {
         let is_refused = error.is_reset() && error.reason() == Some(h2::Reason::REFUSED_STREAM);
         error.is_remote() && (is_left_behind || is_refused)
     })
+}
+
+/// Whether sending a request twice does no more than sending it once.
+fn is_safe(method: &Method) -> bool {
+    matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
 }
 
 /// Says for whom a request is in the way of its version: in a field of its own, or in the URI.

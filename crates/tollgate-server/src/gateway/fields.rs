@@ -178,18 +178,25 @@ pub(super) fn pass_on_response(headers: &mut HeaderMap, version: Version) {
 }
 
 /// Makes the fields of a response ready for a connection of HTTP/2, which remembers them for as long as it
-/// lasts. Values are pieces of what was read at a time, which is kilobytes, or have room for more: they are
-/// copied into one piece that is as long as they are. And those that do not come again are not to be
-/// remembered, in the place of others that do.
+/// lasts. Those that do not come again are not to be remembered, in the place of others that do. (To remember
+/// them once, so that from then on a number stands for their names, takes a connection most of a kilobyte.) The
+/// values of the rest are pieces of what was read at a time, which is kilobytes, or have room for more: they are
+/// copied into one piece that is as long as they are.
 pub(super) fn detach(headers: &mut HeaderMap, id: Option<&HeaderName>) {
-    let mut room = BytesMut::with_capacity(headers.values().map(HeaderValue::len).sum());
+    let mut length = 0;
     for (name, value) in headers.iter_mut() {
+        if is_of_moment(name.as_str()) || id == Some(name) {
+            value.set_sensitive(true);
+        }
+        if !value.is_sensitive() {
+            length += value.len();
+        }
+    }
+    let mut room = BytesMut::with_capacity(length);
+    for value in headers.values_mut().filter(|value| !value.is_sensitive()) {
         room.extend_from_slice(value.as_bytes());
         let copy = HeaderValue::from_maybe_shared(room.split().freeze());
-        let mut copy = copy.expect("what was in a value may be in one");
-        let is_new = is_of_moment(name.as_str()) || id == Some(name);
-        copy.set_sensitive(value.is_sensitive() || is_new);
-        *value = copy;
+        *value = copy.expect("what was in a value may be in one");
     }
 }
 
@@ -386,10 +393,11 @@ mod tests {
     fn values_are_the_same_in_memory_of_their_own() {
         let read = Bytes::from(b"HTTP/1.1 200 OK\r\na: \xFFb\r\nc: d\r\n\r\n".to_vec());
         let value = |place| HeaderValue::from_maybe_shared(read.slice(place)).expect("a value");
-        let mut secret = value(27..28);
+        let mut secret = HeaderValue::from_static("d");
         secret.set_sensitive(true);
         let mut headers = HeaderMap::new();
         headers.append("a", value(20..22));
+        headers.append("a", value(27..28));
         headers.append("a", HeaderValue::from_static(""));
         headers.append("c", secret);
         let before = headers.clone();

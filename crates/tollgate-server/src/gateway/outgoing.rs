@@ -11,11 +11,10 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use tollgate::http::layer::ResponseBody;
 
 use super::activity::UnderWay;
-use super::body::Coming;
+use super::body::{BoxError, Coming};
 use crate::moment::moment;
 
 type Limited = ResponseBody<Coming>;
-type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 pin_project! {
     /// The body of a response, which marks its request as under way until its end and may not take
@@ -79,7 +78,7 @@ impl Body for Outgoing {
         }
         match this.body.project() {
             KindProjection::Judged { body } => body.poll_frame(context),
-            KindProjection::Own { body } => body.poll_frame(context).map_err(Into::into),
+            KindProjection::Own { body } => body.poll_frame(context),
         }
     }
 

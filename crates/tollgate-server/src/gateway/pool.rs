@@ -3,10 +3,11 @@
 //! Each thread has its own, so that a request and its response never cross threads.
 
 use std::collections::HashMap;
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 use http::{Request, Response};
 use hyper::body::Incoming;
@@ -17,7 +18,8 @@ use tollgate::Target;
 
 use super::body::Sending;
 use super::bounds::{IDLE_MAX, REQUESTS_MAX};
-use super::dial::{Dialled, Purpose};
+use super::dial::{Dialled, Purpose, hand_over};
+use super::wire::Wire;
 use crate::moment::moment;
 
 /// The connections of one thread.
@@ -32,7 +34,9 @@ pub(super) struct Upstream {
 
 #[derive(Default)]
 struct Kept {
-    /// Connections of HTTP/1.1 on which nothing is going on; the one that was used last is last.
+    /// Connections of HTTP/1.1 on which nothing is going on, those for requests without a body and those for
+    /// any; of each the one that was used last is last.
+    wires: Vec<(Wire, Instant)>,
     idle: Vec<Idle>,
     /// Connections of HTTP/2.
     shared: Vec<Shared>,
@@ -69,13 +73,17 @@ impl Pool {
         let is_stale = |since: Instant| idle_timeout.is_some_and(|most| now - since >= most);
         lock(&self.0).retain(|_, upstream| {
             let mut kept = lock(&upstream.kept);
+            kept.wires.retain_mut(|(wire, since)| {
+                let mut nobody = Context::from_waker(Waker::noop());
+                !is_stale(*since) && wire.is_quiet(&mut nobody)
+            });
             kept.idle.retain(|it| !is_stale(it.since) && !it.requests.is_closed());
             kept.shared.retain_mut(|it| {
                 let is_idle = it.streams.load(Ordering::Relaxed) == 0;
                 it.idle_since = is_idle.then(|| it.idle_since.unwrap_or(now));
                 !it.idle_since.is_some_and(is_stale) && !it.requests.is_closed()
             });
-            let is_empty = kept.idle.is_empty() && kept.shared.is_empty();
+            let is_empty = kept.count() == 0 && kept.shared.is_empty();
             drop(kept);
             // Whoever has it at the moment may be about to add to it.
             !is_empty || Arc::strong_count(upstream) > 1
@@ -85,42 +93,83 @@ impl Pool {
 
 impl Upstream {
     /// A connection that was used before, if there is one.
-    pub(super) async fn used(self: &Arc<Self>) -> Option<Loan> {
+    pub(super) async fn used(self: &Arc<Self>, purpose: Purpose) -> Option<Way> {
         loop {
-            let requests = {
+            let found = {
                 let mut kept = lock(&self.kept);
                 if let Some(stream) = kept.stream() {
-                    return Some(Loan::Many(stream));
+                    return Some(Way::Loan(Loan::Many(stream)));
                 }
-                kept.idle.pop()?.requests
+                kept.take(purpose)?
+            };
+            let requests = match found {
+                Found::Wire(mut wire) => {
+                    if !poll_fn(|context| Poll::Ready(wire.is_quiet(context))).await {
+                        continue;
+                    }
+                    if purpose == Purpose::Plain {
+                        return Some(Way::Wire(wire));
+                    }
+                    let Ok(requests) = hand_over(wire).await else { continue };
+                    requests
+                }
+                Found::One(requests) => requests,
             };
             // It was kept when its response was complete, a moment before it takes the next request.
             let mut loan = One { requests, upstream: Some(Arc::clone(self)) };
             if loan.requests.ready().await.is_ok() {
-                return Some(Loan::One(loan));
+                return Some(Way::Loan(Loan::One(loan)));
             }
+        }
+    }
+
+    /// Keeps a connection for the next request.
+    pub(super) fn keep(&self, wire: Wire) {
+        let mut kept = lock(&self.kept);
+        if kept.count() < IDLE_MAX {
+            kept.wires.push((wire, moment()));
         }
     }
 
     /// A connection that was just made. One that was made to leave HTTP is not kept if it does not:
     /// others may have been promised another version.
-    pub(super) fn fresh(self: &Arc<Self>, dialled: Dialled, purpose: Purpose) -> Loan {
+    pub(super) fn fresh(self: &Arc<Self>, dialled: Dialled, purpose: Purpose) -> Way {
         match dialled {
+            Dialled::Wire(wire) => Way::Wire(wire),
             Dialled::One(requests) => {
-                let upstream = (purpose == Purpose::Requests).then(|| Arc::clone(self));
-                Loan::One(One { requests, upstream })
+                let upstream = (purpose != Purpose::Upgrade).then(|| Arc::clone(self));
+                Way::Loan(Loan::One(One { requests, upstream }))
             }
             Dialled::Many(requests) => {
                 let mut shared = Shared { requests, streams: Arc::default(), idle_since: None };
                 let stream = shared.stream();
                 lock(&self.kept).shared.push(shared);
-                Loan::Many(stream)
+                Way::Loan(Loan::Many(stream))
             }
         }
     }
 }
 
+/// A connection of HTTP/1.1 that was kept.
+enum Found {
+    Wire(Wire),
+    One(http1::SendRequest<Sending>),
+}
+
 impl Kept {
+    /// How many connections of HTTP/1.1 there are.
+    fn count(&self) -> usize {
+        self.wires.len() + self.idle.len()
+    }
+
+    /// One of them, rather one that is for nothing else. But any will do: it would be a pity to make another.
+    fn take(&mut self, purpose: Purpose) -> Option<Found> {
+        let Self { wires, idle, .. } = self;
+        let mut wire = || wires.pop().map(|(wire, _)| Found::Wire(wire));
+        let mut one = || idle.pop().map(|it| Found::One(it.requests));
+        if purpose == Purpose::Plain { wire().or_else(one) } else { one().or_else(wire) }
+    }
+
     /// A place on a connection of HTTP/2 that has one.
     fn stream(&mut self) -> Option<Stream> {
         self.shared.retain(|it| !it.requests.is_closed());
@@ -140,7 +189,14 @@ impl Shared {
     }
 }
 
-/// A connection for one request and its response. One that is dropped before their end is closed, or
+/// A connection for the next request.
+pub(super) enum Way {
+    /// If that has no body.
+    Wire(Wire),
+    Loan(Loan),
+}
+
+/// A connection for one request of any kind and its response. One that is dropped before their end is closed, or
 /// in HTTP/2 the request on it.
 pub(super) enum Loan {
     One(One),
@@ -190,7 +246,7 @@ impl Loan {
             return;
         }
         let mut kept = lock(&upstream.kept);
-        if kept.idle.len() < IDLE_MAX {
+        if kept.count() < IDLE_MAX {
             kept.idle.push(Idle { requests, since: moment() });
         }
     }

@@ -9,8 +9,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HOST, HeaderValue, UPGRADE};
 use http::uri::Authority;
-use http::{Request, Response, StatusCode, Version, request};
-use hyper::body::Incoming;
+use http::{Method, Request, Response, StatusCode, Version, request};
 use hyper::upgrade::OnUpgrade;
 use rustls::ClientConfig;
 use serde_json::json;
@@ -21,12 +20,12 @@ use tollgate::http::path;
 use tower_service::Service;
 
 use super::activity::{Activity, duration};
-use super::body::{Coming, Progress, Received, Sending};
+use super::body::{Arriving, Coming, Received, Sending};
 use super::bounds::ATTEMPTS_MAX;
 use super::dial::{Purpose, dial};
-use super::exchange::{Answered, Failed, Trouble, exchange, is_exhausted};
+use super::exchange::{Failed, Trouble, exchange, is_exhausted};
 use super::fields::{self, Sender};
-use super::pool::{Loan, Upstream};
+use super::pool::Upstream;
 use super::upgrade::Tunnel;
 use super::websocket::{self, Socket};
 use crate::connection::Visitor;
@@ -142,8 +141,10 @@ impl Link {
 
     /// Passes on a request.
     async fn pass_on(&self, plan: &Plan, slot: &mut Option<Request<Sending>>) -> Response<Coming> {
-        match self.send(plan, slot, Purpose::Requests).await {
-            Ok((response, loan, progress)) => finish(response, loan, progress),
+        let is_plain = slot.as_ref().is_some_and(is_plain);
+        let purpose = if is_plain { Purpose::Plain } else { Purpose::Requests };
+        match self.send(plan, slot, purpose).await {
+            Ok(response) => finish(response),
             Err(trouble) => trouble.answer(),
         }
     }
@@ -170,14 +171,14 @@ impl Link {
         fields::pass_on_request(&mut parts, &self.sender, plan.is_trusted, Some(to));
         let mut slot = Some(Request::from_parts(parts, Sending::new(body, &self.activity)));
         match self.send(&plan, &mut slot, Purpose::Upgrade).await {
-            Ok((response, loan, progress)) => {
+            Ok(response) => {
                 let has_agreed = response.status() == StatusCode::SWITCHING_PROTOCOLS
                     && websocket::is_websocket(response.headers()) == socket.is_some()
                     && !fields::leads_to_http(response.headers());
                 if !has_agreed {
-                    return finish(response, loan, progress);
+                    return finish(response);
                 }
-                self.become_tunnel(response, loan, client, socket)
+                self.become_tunnel(response, client, socket)
             }
             Err(trouble) => trouble.answer(),
         }
@@ -210,7 +211,7 @@ impl Link {
         plan: &Plan,
         slot: &mut Option<Request<Sending>>,
         purpose: Purpose,
-    ) -> Result<Answered, Trouble> {
+    ) -> Result<Response<Arriving>, Trouble> {
         let mut trouble = None;
         for upstream in &plan.line {
             match self.send_to(upstream, slot, purpose, plan.patience).await {
@@ -230,12 +231,12 @@ impl Link {
         slot: &mut Option<Request<Sending>>,
         purpose: Purpose,
         patience: Patience,
-    ) -> Result<Answered, Failed> {
+    ) -> Result<Response<Arriving>, Failed> {
         let targets = &self.visitor.gate.targets;
-        while purpose == Purpose::Requests
-            && let Some(loan) = upstream.used().await
+        while purpose != Purpose::Upgrade
+            && let Some(way) = upstream.used(purpose).await
         {
-            match exchange(loan, slot, upstream, patience.head).await {
+            match exchange(way, slot, upstream, patience.head).await {
                 Ok(answered) => {
                     targets.worked(&upstream.target);
                     return Ok(answered);
@@ -265,7 +266,7 @@ impl Link {
         slot: &mut Option<Request<Sending>>,
         purpose: Purpose,
         patience: Patience,
-    ) -> Result<Answered, Failed> {
+    ) -> Result<Response<Arriving>, Failed> {
         let gate = &self.visitor.gate;
         let tls: Option<Arc<ClientConfig>> = gate.upstream_tls.load_full();
         let exchanged = match dial(&upstream.target, purpose, &tls, patience.connect).await {
@@ -284,13 +285,17 @@ impl Link {
     /// Answers that the connection becomes something else, as it then does.
     fn become_tunnel(
         &self,
-        mut response: Response<Incoming>,
-        loan: Loan,
+        mut response: Response<Arriving>,
         client: OnUpgrade,
         socket: Option<(Socket, Option<Duration>)>,
     ) -> Response<Coming> {
         let server = hyper::upgrade::on(&mut response);
         let to = response.headers().get(UPGRADE).cloned();
+        let (parts, body) = response.into_parts();
+        let Arriving::Over { loan, .. } = body else {
+            unreachable!("what is to leave HTTP goes over hyper's connections")
+        };
+        let mut response = Response::from_parts(parts, Coming::Own(Bytes::new()));
         let tunnel = Tunnel::new(client, server, loan, socket);
         *self.tunnel.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(tunnel));
         let version = response.version();
@@ -298,7 +303,7 @@ impl Link {
         if let Some(to) = to {
             fields::ask_to_upgrade(response.headers_mut(), to);
         }
-        response.map(|_| Coming::Own(Bytes::new()))
+        response
     }
 }
 
@@ -323,11 +328,7 @@ impl Trouble {
 }
 
 /// A server's response, for the client.
-fn finish(
-    mut response: Response<Incoming>,
-    loan: Loan,
-    progress: Option<Arc<Progress>>,
-) -> Response<Coming> {
+fn finish(mut response: Response<Arriving>) -> Response<Coming> {
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         return refusal(StatusCode::BAD_GATEWAY, "the server behind this one left HTTP unasked");
     }
@@ -335,7 +336,12 @@ fn finish(
     fields::pass_on_response(response.headers_mut(), version);
     // What a server of HTTP/1.0 cannot do we can.
     *response.version_mut() = Version::HTTP_11;
-    response.map(|body| Coming::passing(body, loan, progress))
+    response.map(Coming::new)
+}
+
+/// Whether a request is a head and nothing else. What `CONNECT` asks for is no path.
+fn is_plain(request: &Request<Sending>) -> bool {
+    matches!(request.body(), Sending::Nothing) && request.method() != Method::CONNECT
 }
 
 /// The answer to a request that takes longer than any may.

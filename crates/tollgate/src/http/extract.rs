@@ -53,12 +53,15 @@ pub fn extract<'r>(
     room.clear();
     let mut found: SmallVec<[(&'r str, Found<'r>); 16]> = SmallVec::new();
     for name in wanted {
-        let value = match name.split_once(':') {
-            None => sent.plain(name, room)?,
-            Some(("header", field)) => sent.header(field)?,
-            Some(("query", parameter)) => sent.parameter(parameter, room)?,
-            Some(("cookie", cookie)) => sent.cookie(cookie)?,
-            Some(_) => None,
+        // Kinds are few and short. To look for the colon would take longer.
+        let value = if let Some(field) = name.strip_prefix("header:") {
+            sent.header(field)?
+        } else if let Some(parameter) = name.strip_prefix("query:") {
+            sent.parameter(parameter, room)?
+        } else if let Some(cookie) = name.strip_prefix("cookie:") {
+            sent.cookie(cookie)?
+        } else {
+            sent.plain(name, room)?
         };
         found.extend(value.map(|value| (name, value)));
     }

@@ -8,7 +8,9 @@
 //!
 //! Whoever is denied is told when to come back, whatever the generations: see [`insert`].
 
+use std::cell::RefCell;
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use ::http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use bytes::Bytes;
@@ -16,8 +18,8 @@ use smallvec::SmallVec;
 use tollgate_core::{Decision, Limit, Micros, Quota, Timestamp};
 use tollgate_policy::HeaderGeneration;
 
-use super::text::{field_string, number};
-use crate::bounds::SPREAD_PERCENT;
+use super::text::{field_string, number, number_behind};
+use crate::bounds::{POLICIES_KEPT, SPREAD_PERCENT};
 use crate::verdict::{Absence, share_left};
 use crate::{Answer, Verdict};
 
@@ -67,7 +69,7 @@ pub const ALL: [HeaderName; 11] = [
 ///
 /// [`Limiter::now`]: crate::Limiter::now
 pub fn insert(headers: &mut HeaderMap, verdict: &Verdict, now: Timestamp, spread: u64) {
-    let mut values = Values { text: Vec::with_capacity(ROOM), ends: SmallVec::new() };
+    let mut values = Values { text: Vec::with_capacity(ROOM), fields: SmallVec::new() };
     tell(&mut values, verdict, now, spread);
     values.insert_into(headers);
 }
@@ -159,18 +161,15 @@ impl<'v> Told<'v> {
     /// Two lists over every limit that applied.
     fn draft_11(&self, fields: &mut impl Fields) {
         let spelled = &self.verdict.policy.spelled;
-        fields.add_list(&RATELIMIT_POLICY, self.enforced(), |out, answer| {
-            out.extend_from_slice(spelled.name(answer));
-            out.extend_from_slice(spelled.amount(answer));
-        });
+        fields.add_policies(spelled, self.enforced());
         fields.add_list(&RATELIMIT, self.rates.iter(), |out, (answer, decision)| {
-            out.extend_from_slice(spelled.name(*answer));
-            parameter(out, "r", u64::from(decision.remaining));
+            out.extend_from_slice(spelled.name_and_remaining(*answer));
+            number(out, u64::from(decision.remaining));
             // Nothing more is to come to a limit that is whole. And a client is not told of a time
             // beyond the one at which it should try again.
             let wait = decision.next_after.map_or(0, Micros::as_secs_up);
             if wait > 0 && self.retry.is_none_or(|retry| wait <= retry.seconds) {
-                parameter(out, "t", wait);
+                number_behind(out, *b";t=", wait);
             }
         });
     }
@@ -238,7 +237,7 @@ impl<'v> Told<'v> {
         self.retry.map_or(wait, |retry| wait.min(retry.seconds))
     }
 
-    fn enforced(&self) -> impl Iterator<Item = Answer<'_>> {
+    fn enforced(&self) -> impl Iterator<Item = Answer<'_>> + Clone {
         self.verdict.answers().filter(Answer::is_enforced)
     }
 
@@ -255,10 +254,15 @@ impl<'v> Told<'v> {
     }
 }
 
+/// The parameter that says what remains.
+const REMAINING: &[u8] = b";r=";
+
 /// What is said of limits whoever asks, spelled out once for all requests.
 #[derive(Debug)]
 pub(crate) struct Spelled {
-    /// Names of rules, in quotes.
+    /// No other has it.
+    id: u64,
+    /// Names of rules, in quotes, and how it is said of one what remains: `"name";r=`.
     names: Vec<Box<[u8]>>,
     /// How much limits allow.
     amounts: Vec<Box<[u8]>>,
@@ -271,13 +275,20 @@ impl Spelled {
         names: impl Iterator<Item = &'p str>,
         limits: impl Iterator<Item = (&'p Limit, Option<Quota>)>,
     ) -> Self {
-        let name = |name: &str| written(|out| field_string(out, name));
+        let name = |name: &str| {
+            written(|out| {
+                field_string(out, name);
+                out.extend_from_slice(REMAINING);
+            })
+        };
         let spell = |(limit, rate): (&Limit, Option<Quota>)| {
             let amount = written(|out| push_amount(out, limit, rate));
             (amount, rate.map(|rate| rate.to_string().into()))
         };
+        static SPELLED: AtomicU64 = AtomicU64::new(0);
+        let id = SPELLED.fetch_add(1, Ordering::Relaxed);
         let (amounts, rates) = limits.map(spell).unzip();
-        Self { names: names.map(name).collect(), amounts, rates }
+        Self { id, names: names.map(name).collect(), amounts, rates }
     }
 
     /// The rate of a limit; none of a concurrency limit.
@@ -285,12 +296,15 @@ impl Spelled {
         self.rates[answer.limit_number()].as_deref()
     }
 
-    fn name(&self, answer: Answer<'_>) -> &[u8] {
+    fn name_and_remaining(&self, answer: Answer<'_>) -> &[u8] {
         &self.names[answer.rule_number()]
     }
 
-    fn amount(&self, answer: Answer<'_>) -> &[u8] {
-        &self.amounts[answer.limit_number()]
+    /// What a limit allows, with its name.
+    fn push_policy(&self, out: &mut Vec<u8>, answer: Answer<'_>) {
+        let name = self.name_and_remaining(answer);
+        out.extend_from_slice(&name[..name.len() - REMAINING.len()]);
+        out.extend_from_slice(&self.amounts[answer.limit_number()]);
     }
 }
 
@@ -356,12 +370,30 @@ trait Fields {
             }
         });
     }
+
+    /// The field that lists what limits allow, whatever became of the request.
+    fn add_policies<'v>(
+        &mut self,
+        spelled: &Spelled,
+        answers: impl Iterator<Item = Answer<'v>> + Clone,
+    ) {
+        self.add_list(&RATELIMIT_POLICY, answers, |out, answer| {
+            spelled.push_policy(out, answer);
+        });
+    }
 }
 
-/// Values of fields, one behind the other, so that all of them are one allocation.
+/// Values of fields. Those that are written lie one behind the other, so that all of them are one allocation.
 struct Values {
     text: Vec<u8>,
-    ends: SmallVec<[(HeaderName, Range<usize>); 12]>,
+    fields: SmallVec<[(HeaderName, Value); 12]>,
+}
+
+enum Value {
+    /// One that was written here.
+    Written(Range<usize>),
+    /// One that is written already.
+    Known(HeaderValue),
 }
 
 impl Fields for Values {
@@ -369,19 +401,80 @@ impl Fields for Values {
         let start = self.text.len();
         write(&mut self.text);
         if self.text.len() > start {
-            self.ends.push((name.clone(), start..self.text.len()));
+            self.fields.push((name.clone(), Value::Written(start..self.text.len())));
         }
+    }
+
+    fn add_policies<'v>(
+        &mut self,
+        spelled: &Spelled,
+        answers: impl Iterator<Item = Answer<'v>> + Clone,
+    ) {
+        let known = POLICIES.with_borrow_mut(|known| known.find(spelled, answers));
+        self.fields.extend(known.map(|value| (RATELIMIT_POLICY, Value::Known(value))));
     }
 }
 
 impl Values {
     fn insert_into(self, headers: &mut HeaderMap) {
         let text = Bytes::from(self.text);
-        headers.reserve(self.ends.len());
-        for (name, range) in self.ends {
-            let value = HeaderValue::from_maybe_shared(text.slice(range));
-            headers.insert(name, value.expect("only printable ASCII was written"));
+        headers.reserve(self.fields.len());
+        for (name, value) in self.fields {
+            let value = match value {
+                Value::Written(range) => HeaderValue::from_maybe_shared(text.slice(range))
+                    .expect("only printable ASCII was written"),
+                Value::Known(value) => value,
+            };
+            headers.insert(name, value);
         }
+    }
+}
+
+thread_local! {
+    /// Each thread has its own, since what all share is slow to be counted.
+    static POLICIES: RefCell<Policies> = const { RefCell::new(Policies([const { None }; POLICIES_KEPT])) };
+}
+
+/// What limits allow, for the requests that came last: many are under the same.
+struct Policies([Option<Known>; POLICIES_KEPT]);
+
+struct Known {
+    /// Whose words they are.
+    spelled: u64,
+    /// By rule and limit.
+    limits: SmallVec<[(usize, usize); 4]>,
+    value: HeaderValue,
+}
+
+impl Policies {
+    /// The value that lists these limits, unless there are none.
+    fn find<'v>(
+        &mut self,
+        spelled: &Spelled,
+        answers: impl Iterator<Item = Answer<'v>> + Clone,
+    ) -> Option<HeaderValue> {
+        let numbers = |answer: Answer<'_>| (answer.rule_number(), answer.limit_number());
+        let first = answers.clone().next()?.limit_number();
+        let place = &mut self.0[first % POLICIES_KEPT];
+        if let Some(known) = place
+            && known.spelled == spelled.id
+            && known.limits.iter().copied().eq(answers.clone().map(numbers))
+        {
+            return Some(known.value.clone());
+        }
+        let value = written(|out| {
+            for (place, answer) in answers.clone().enumerate() {
+                if place > 0 {
+                    out.extend_from_slice(b", ");
+                }
+                spelled.push_policy(out, answer);
+            }
+        });
+        let value = HeaderValue::from_maybe_shared(Bytes::from(value));
+        let value = value.expect("only printable ASCII was written");
+        let limits = answers.map(numbers).collect();
+        *place = Some(Known { spelled: spelled.id, limits, value: value.clone() });
+        Some(value)
     }
 }
 

@@ -3,13 +3,21 @@
 /// Writes a number in decimal.
 #[inline]
 pub(super) fn number(out: &mut Vec<u8>, number: u64) {
+    number_behind(out, [], number);
+}
+
+/// Writes some bytes and behind them a number in decimal.
+#[inline]
+pub(super) fn number_behind<const N: usize>(out: &mut Vec<u8>, before: [u8; N], number: u64) {
     // Of any number as much as of the longest is copied, and the rest forgotten: a copy of a length that is
     // known beforehand costs next to nothing, any other a call.
     const LONGEST: usize = 20;
     let mut digits = [0; 2 * LONGEST];
     let start = number_before(&mut digits[..LONGEST], number);
-    let length = out.len() + LONGEST - start;
+    let length = out.len() + N + LONGEST - start;
     let copied: &[u8; LONGEST] = digits[start..].first_chunk().expect("there is room behind");
+    out.reserve(N + LONGEST);
+    out.extend_from_slice(&before);
     out.extend_from_slice(copied);
     out.truncate(length);
 }
@@ -130,6 +138,7 @@ mod tests {
     fn numbers_are_written_as_the_standard_library_writes_them() {
         for value in [0, 1, 9, 10, 99, 100, 4_294_967_295, u64::MAX] {
             assert_eq!(written(|out| number(out, value)), value.to_string());
+            assert_eq!(written(|out| number_behind(out, *b";t=", value)), format!(";t={value}"));
         }
     }
 

@@ -7,7 +7,7 @@ use sfv::{Item, List, ListEntry, Parser};
 use tollgate::http::{fields, status};
 use tollgate::{Change, HeaderGeneration, Micros, Override, Ruling, Verdict};
 
-use crate::{Gate, MIDNIGHT, time};
+use crate::{Gate, MIDNIGHT, parse, time};
 
 /// The fields of an answer to a client of this hash.
 fn fields_of(gate: &Gate, verdict: &Verdict, spread: u64) -> HeaderMap {
@@ -292,6 +292,32 @@ fn with_headers_off_only_the_denied_are_told_anything() {
         with_headers("off", "limits: [{name: a, rate: 1/minute, algorithm: fixed_window}]");
     assert_eq!(lines(&fields_after(1, &policy)), [""; 0]);
     assert_eq!(lines(&fields_after(2, &policy)), ["retry-after: 60", "retry-after-ms: 60000"]);
+}
+
+/// What was written for a request is written again for others under the same limits, and only for those.
+#[test]
+fn what_limits_allow_is_told_of_those_that_apply_and_as_they_are_in_force() {
+    let policy = |rate: u32| {
+        format!(
+            "limits:\n  \
+             - {{ name: all, rate: {rate}/minute }}\n  \
+             - {{ name: a, when: {{ path: /a }}, rate: 2/hour }}\n  \
+             - {{ name: b, when: {{ path: /b }}, rate: 3/hour, mode: shadow }}\n"
+        )
+    };
+    let told = |gate: &Gate, path: &str| {
+        let headers = fields_of(gate, &gate.check(&[("path", path)]), 0);
+        headers["ratelimit-policy"].to_str().expect("ASCII").to_owned()
+    };
+    let (gate, other) = (Gate::new(&policy(100)), Gate::new(&policy(200)));
+    for _ in 0..2 {
+        assert_eq!(told(&gate, "/"), r#""all";q=100;w=60"#);
+        assert_eq!(told(&gate, "/a"), r#""all";q=100;w=60, "a";q=2;w=3600"#);
+        assert_eq!(told(&gate, "/b"), r#""all";q=100;w=60"#, "what is in shadow is not told");
+        assert_eq!(told(&other, "/"), r#""all";q=200;w=60"#);
+    }
+    gate.limiter.replace_policy(parse(&policy(300))).expect("there is room");
+    assert_eq!(told(&gate, "/a"), r#""all";q=300;w=60, "a";q=2;w=3600"#);
 }
 
 #[test]

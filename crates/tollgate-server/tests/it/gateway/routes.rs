@@ -187,17 +187,42 @@ fn a_kept_connection_that_the_server_has_closed_costs_nobody_an_answer() {
     let upstream = Script::new();
     let gateway = in_front_of(upstream.url(), "");
     let mut client = connect(&gateway);
-    for _ in 0..20 {
-        client.send("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\n\r\nhello");
+    for body in ["hello", ""].repeat(20) {
+        let length = body.len();
+        client
+            .send(format!("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: {length}\r\n\r\n{body}"));
         let mut server = upstream.accept();
         server.until(b"\r\n\r\n");
-        assert_eq!(server.take(5).expect("the body"), b"hello");
+        assert_eq!(server.take(length).expect("the body"), body.as_bytes());
         server.send(OK);
         assert_eq!(client.answer().status, 200);
         // As servers do with connections that nobody uses.
         drop(server);
     }
     assert_eq!(upstream.waiting(), 0);
+}
+
+#[test]
+fn a_kept_connection_takes_requests_with_a_body_and_without() {
+    let upstream = Script::new();
+    let gateway = in_front_of(upstream.url(), "");
+    let mut client = connect(&gateway);
+    let mut kept = None;
+    for (method, body) in [("GET", ""), ("POST", "hello"), ("GET", ""), ("POST", ""), ("PUT", "x")]
+    {
+        let length = body.len();
+        client.send(format!(
+            "{method} / HTTP/1.1\r\nhost: a\r\ncontent-length: {length}\r\n\r\n{body}"
+        ));
+        let server = kept.get_or_insert_with(|| upstream.accept());
+        let head = String::from_utf8(server.until(b"\r\n\r\n").expect("a request")).unwrap();
+        assert!(head.starts_with(&format!("{method} / HTTP/1.1\r\nhost: a\r\n")), "{head}");
+        assert!(head.contains(&format!("content-length: {length}\r\n")), "{head}");
+        assert_eq!(server.take(length).expect("the body"), body.as_bytes());
+        server.send(OK);
+        assert_eq!(client.answer().status, 200);
+    }
+    assert_eq!(upstream.waiting(), 0, "one is enough");
 }
 
 #[test]

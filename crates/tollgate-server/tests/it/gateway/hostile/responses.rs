@@ -1,6 +1,7 @@
 //! Servers that send more than they were asked for: nobody else gets it.
 
 use crate::gateway::Gateway;
+use crate::gateway::script::{Script, connect, in_front_of};
 use crate::gateway::upstream::Upstream;
 
 /// An answer to a request that nobody sent.
@@ -56,7 +57,71 @@ fn a_response_has_one_length_or_is_none() {
             "GET",
             "HTTP/1.1 200 OK\r\ncontent-length: 4\r\ntransfer-encoding: chunked\r\n\r\n\
              2\r\nok\r\n0\r\n\r\n",
-            200,
+            502,
         ),
+        (
+            "GET",
+            "HTTP/1.1 200 OK\r\ntransfer-encoding: gzip, chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+            502,
+        ),
+        ("GET", "HTTP/1.0 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n", 502),
     ]);
+}
+
+#[test]
+fn a_body_whose_chunks_are_none_breaks_off() {
+    check(&[
+        ("GET", "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok0\r\n\r\n", 200),
+        ("GET", "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\nok\r\n0\r\n\r\n", 200),
+        ("GET", "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n+2\r\nok\r\n0\r\n\r\n", 200),
+        ("GET", "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n0\r\nno field\r\n\r\n", 200),
+    ]);
+}
+
+#[test]
+fn a_length_and_chunks_are_no_response_to_a_request_with_a_body_either() {
+    let upstream = Script::new();
+    let gateway = in_front_of(upstream.url(), "");
+    let mut client = connect(&gateway);
+    client.send("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\n\r\nhi");
+    let mut server = upstream.accept();
+    server.until(b"\r\n\r\nhi");
+    let fields = "content-length: 2\r\ntransfer-encoding: chunked";
+    server.send(format!("HTTP/1.1 200 OK\r\n{fields}\r\n\r\n2\r\nok\r\n0\r\n\r\n"));
+    assert_eq!(client.answer().status, 502);
+    server.expect_end();
+}
+
+#[test]
+fn a_head_has_an_end_and_so_have_those_before_it() {
+    let fields = "x-field: many of them\r\n".repeat(4_000);
+    let long = format!("x-field: {}", "x".repeat(70_000));
+    let interim = "HTTP/1.1 103 Early Hints\r\n\r\n".repeat(200);
+    for sent in
+        [format!("HTTP/1.1 200 OK\r\n{fields}"), format!("HTTP/1.1 200 OK\r\n{long}"), interim]
+    {
+        let upstream = Upstream::start(move |exchange| {
+            exchange.send(&sent);
+            exchange.wait_for_end();
+        });
+        let gateway = Gateway::around(upstream, "limits: []");
+        assert_eq!(gateway.ask("POST /").status, 502);
+    }
+}
+
+#[test]
+fn what_comes_while_nobody_asks_answers_nobody() {
+    let upstream = Script::new();
+    let gateway = in_front_of(upstream.url(), "");
+    let mut client = connect(&gateway);
+    let mut servers = Vec::new();
+    for body in ["one", "two", "six"] {
+        client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
+        let mut server = upstream.accept();
+        server.until(b"\r\n\r\n").expect("a request");
+        server.send(format!("HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\n{body}"));
+        assert_eq!(client.answer().text(), body);
+        server.send(POISON);
+        servers.push(server);
+    }
 }
