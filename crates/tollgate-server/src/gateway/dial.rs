@@ -157,28 +157,31 @@ async fn connect(
 }
 
 async fn one(stream: Stream, purpose: Purpose) -> io::Result<Dialled> {
-    if purpose == Purpose::Plain {
-        return Ok(Dialled::Wire(Wire::new(stream)));
-    }
+    Ok(match purpose {
+        Purpose::Plain => Dialled::Wire(Wire::new(stream)),
+        Purpose::Requests => Dialled::One(hand_over(stream, false).await?),
+        Purpose::Upgrade => Dialled::One(hand_over(stream, true).await?),
+    })
+}
+
+/// Makes a connection on which nothing is going on one of hyper's, which takes any request; one that `may_leave`
+/// HTTP too.
+pub(super) async fn hand_over(
+    stream: Stream,
+    may_leave: bool,
+) -> io::Result<http1::SendRequest<Sending>> {
     let (requests, connection) = http1::Builder::new()
         .max_header_size(HEAD_BYTES_MAX)
         .handshake(TokioIo::new(stream))
         .await
         .map_err(io::Error::other)?;
     // How it ends is told to whoever waits for a response.
-    match purpose {
-        Purpose::Upgrade => drop(tokio::spawn(connection.with_upgrades())),
-        Purpose::Plain | Purpose::Requests => drop(tokio::spawn(connection)),
+    if may_leave {
+        tokio::spawn(connection.with_upgrades());
+    } else {
+        tokio::spawn(connection);
     }
-    Ok(Dialled::One(requests))
-}
-
-/// Makes a connection that took requests without a body one that takes any.
-pub(super) async fn hand_over(wire: Wire) -> io::Result<http1::SendRequest<Sending>> {
-    match one(wire.into_stream(), Purpose::Requests).await? {
-        Dialled::One(requests) => Ok(requests),
-        Dialled::Wire(_) | Dialled::Many(_) => unreachable!("that is for other purposes"),
-    }
+    Ok(requests)
 }
 
 async fn many<S>(stream: S) -> io::Result<Dialled>

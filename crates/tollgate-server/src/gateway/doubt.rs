@@ -1,9 +1,9 @@
-//! Requests that the next server might understand differently.
+//! Messages that whoever is next might understand differently.
 //!
-//! Most of them are refused as they are read, or by the layer. Two kinds are left. A body counts as
+//! Most such requests are refused as they are read, or by the layer. Two kinds are left. A body counts as
 //! chunked if the last of its codings says so; we undo no other coding, so whoever gets the body would
 //! take it for something else. And what stands in `Host` may be no host, which cannot be said in every
-//! version of HTTP.
+//! version of HTTP. Of responses it is those that end in two places.
 
 use http::header::{CONTENT_LENGTH, HOST, HeaderMap, TRANSFER_ENCODING};
 use http::uri::Authority;

@@ -90,21 +90,21 @@ async fn ask(
     debug_assert!(matches!(request.body(), Sending::Nothing), "others are sent otherwise");
     address(request, false, &upstream.target);
     measure(request, false);
-    let failed = match timeout(patience, wire.ask(request, upstream)).await {
+    let (may_be_sent_again, is_unsent, why) = match timeout(patience, wire.ask(request, upstream))
+        .await
+    {
         Ok(Ok(response)) => return Ok(response.map(Arriving::Wire)),
-        Ok(Err(Lost { is_unsent, error })) => {
-            Failed { is_unsent, why: Trouble::Broken(error.into()) }
+        Ok(Err(Lost::Unsent(error))) => (true, true, Trouble::Broken(error.into())),
+        Ok(Err(Lost::Unanswered(error))) => {
+            (is_safe(request.method()), false, Trouble::Broken(error.into()))
         }
-        Err(_) => Failed { is_unsent: false, why: Trouble::Late },
-    };
-    let may_be_sent_again = match failed.why {
-        Trouble::Broken(_) => failed.is_unsent || is_safe(request.method()),
-        _ => false,
+        Ok(Err(Lost::Misanswered(malformed))) => (false, false, Trouble::Broken(malformed.into())),
+        Err(_) => (false, false, Trouble::Late),
     };
     if !may_be_sent_again {
         *slot = None;
     }
-    Err(failed)
+    Err(Failed { is_unsent, why })
 }
 
 /// The same for any request.

@@ -110,7 +110,7 @@ impl Upstream {
                     if purpose == Purpose::Plain {
                         return Some(Way::Wire(wire));
                     }
-                    let Ok(requests) = hand_over(wire).await else { continue };
+                    let Ok(requests) = hand_over(wire.into_stream(), false).await else { continue };
                     requests
                 }
                 Found::One(requests) => requests,

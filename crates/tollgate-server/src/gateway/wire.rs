@@ -32,12 +32,12 @@ use bytes::{Bytes, BytesMut};
 use http::{Method, Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, ReadBuf};
+use tokio::task::coop::unconstrained;
 
 use super::body::Sending;
 use super::bounds::{INTERIM_MAX, WIRE_READ, WIRE_READ_MAX, WIRE_ROOM};
 use super::dial::Stream;
 use super::pool::Upstream;
-use crate::bounds::HEAD_BYTES_MAX;
 use framing::{Framing, Piece};
 use head::Head;
 
@@ -50,17 +50,20 @@ pub(super) enum Answer {
     Reading(Box<Reading>),
 }
 
-/// A request that has no response.
+/// Why a request has no response.
 #[derive(Debug)]
-pub(super) struct Lost {
-    /// Whether nothing of it was sent.
-    pub(super) is_unsent: bool,
-    pub(super) error: io::Error,
+pub(super) enum Lost {
+    /// Too little of it was sent to be a request.
+    Unsent(io::Error),
+    /// It was sent, and then the connection broke.
+    Unanswered(io::Error),
+    /// It was answered, but that is no response.
+    Misanswered(Malformed),
 }
 
 /// What a server sent is no HTTP/1.1, or can be understood in more than one way.
 #[derive(Debug, PartialEq, Eq)]
-struct Malformed(&'static str);
+pub(super) struct Malformed(&'static str);
 
 impl fmt::Display for Malformed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -73,6 +76,12 @@ impl Error for Malformed {}
 impl From<Malformed> for io::Error {
     fn from(malformed: Malformed) -> Self {
         Self::new(io::ErrorKind::InvalidData, malformed)
+    }
+}
+
+impl From<Malformed> for Lost {
+    fn from(malformed: Malformed) -> Self {
+        Self::Misanswered(malformed)
     }
 }
 
@@ -89,7 +98,11 @@ impl Wire {
     /// system is asked only if something has.
     pub(super) fn is_quiet(&mut self, context: &mut Context<'_>) -> bool {
         let mut room = [0];
-        Pin::new(&mut self.0).poll_read(context, &mut ReadBuf::new(&mut room)).is_pending()
+        let mut read = ReadBuf::new(&mut room);
+        let look = poll_fn(|context| Pin::new(&mut self.0).poll_read(context, &mut read));
+        // A task that has read much is told that there is nothing more, so that others have their turn.
+        // Whoever looks through many connections would take the last of them for quiet.
+        pin!(unconstrained(look)).poll(context).is_pending()
     }
 
     /// Sends a request, which has no body, and reads the head of its response. The connection goes back to
@@ -106,34 +119,31 @@ impl Wire {
         async move {
             self.send(&buffer).await?;
             buffer.clear();
-            let head = self.receive(&method, &mut buffer).await;
-            let head = head.map_err(|error| Lost { is_unsent: false, error })?;
+            let head = self.receive(&method, &mut buffer).await?;
             Ok(self.answer(head, buffer, keeper))
         }
     }
 
     async fn send(&mut self, bytes: &[u8]) -> Result<(), Lost> {
         let first = self.0.write(bytes).await;
-        let written = first.map_err(|error| Lost { is_unsent: true, error })?;
+        let written = first.map_err(Lost::Unsent)?;
         let rest = async {
             self.0.write_all(&bytes[written..]).await?;
             self.0.flush().await
         };
-        rest.await.map_err(|error| Lost { is_unsent: false, error })
+        rest.await.map_err(Lost::Unanswered)
     }
 
     /// Reads until there is the head of a response that is not an interim one.
-    async fn receive(&mut self, method: &Method, buffer: &mut BytesMut) -> io::Result<Head> {
+    async fn receive(&mut self, method: &Method, buffer: &mut BytesMut) -> Result<Head, Lost> {
         for _ in 0..=INTERIM_MAX {
             let head = loop {
                 if let Some(head) = head::read(buffer, method)? {
                     break head;
                 }
-                if buffer.len() >= HEAD_BYTES_MAX {
-                    return Err(Malformed("its head is too long").into());
-                }
-                if poll_fn(|context| self.poll_into(buffer, context)).await? == 0 {
-                    return Err(io::ErrorKind::UnexpectedEof.into());
+                let read = poll_fn(|context| self.poll_into(buffer, context)).await;
+                if read.map_err(Lost::Unanswered)? == 0 {
+                    return Err(Lost::Unanswered(io::ErrorKind::UnexpectedEof.into()));
                 }
             };
             if !head.is_interim() {
@@ -190,7 +200,7 @@ pub(super) struct Reading {
     framing: Framing,
     /// Who gets the connection afterwards, if anybody may.
     keeper: Option<Arc<Upstream>>,
-    /// How much is read at a time: more where more comes.
+    /// How much is read at a time: more where more comes, and less again where it does not.
     room: usize,
     /// Why there is no more of it, before that is told.
     error: Option<io::Error>,
@@ -209,10 +219,16 @@ impl Reading {
     fn poll_more(&mut self, context: &mut Context<'_>) -> Poll<io::Result<bool>> {
         let Some(Wire(stream)) = &mut self.wire else { return Poll::Ready(Ok(false)) };
         let room = self.framing.most().map_or(self.room, |most| most.min(self.room));
-        self.buffer.reserve(room);
+        // Half of it will do: whoever is sent small pieces and does not take them keeps all the room that
+        // they lie in, so they share it.
+        if self.buffer.capacity() - self.buffer.len() < room.div_ceil(2) {
+            self.buffer.reserve(room);
+        }
         let read = ready!(pin!(stream.read_buf(&mut self.buffer)).poll(context))?;
         if self.buffer.len() == self.buffer.capacity() {
             self.room = WIRE_READ_MAX.min(self.room * 2);
+        } else if read < self.room / 4 {
+            self.room = WIRE_READ.max(self.room / 2);
         }
         Poll::Ready(Ok(read > 0))
     }
@@ -281,5 +297,92 @@ impl Body for Reading {
             (_, None) => SizeHint::with_exact(0),
             _ => SizeHint::default(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncWriteExt as _;
+    use tokio::net::{TcpListener, TcpStream};
+    use tollgate::Policy;
+
+    use super::super::dial::Purpose;
+    use super::super::dial::Stream;
+    use super::super::gathering::Gathering;
+    use super::super::pool::Pool;
+    use super::*;
+
+    fn upstream() -> Arc<Upstream> {
+        let no_files = |_: &str| Err("there are none".to_owned());
+        let text = "upstream: http://a\nlimits: []";
+        let policy = Policy::parse("policy.yaml", text, &mut { no_files }).expect("a policy");
+        let route = policy.route("", "/").expect("a route");
+        Pool::default().upstream(&route.targets()[0])
+    }
+
+    /// A connection, and the server's end of it.
+    async fn connected() -> (Wire, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let stream = TcpStream::connect(address).await.expect("a connection");
+        let (server, _) = listener.accept().await.expect("the same");
+        (Wire::new(Stream::Plain(Gathering(stream))), server)
+    }
+
+    /// Waits until something has come.
+    async fn heard(wire: &mut Wire) {
+        let Stream::Plain(Gathering(stream)) = &mut wire.0 else { panic!("there is no TLS here") };
+        stream.readable().await.expect("it is open");
+    }
+
+    #[tokio::test]
+    async fn connections_that_are_of_no_use_are_seen_however_many_they_are() {
+        // More than a task may read before others have their turn.
+        const MANY: usize = 300;
+        let upstream = upstream();
+        let mut servers = Vec::new();
+        for number in 0..MANY {
+            let (mut wire, mut server) = connected().await;
+            if number % 2 == 0 {
+                server.write_all(b"HTTP/1.1 200 OK\r\n").await.expect("it is open");
+                servers.push(server);
+            } else {
+                drop(server);
+            }
+            heard(&mut wire).await;
+            upstream.keep(wire);
+        }
+        let used = tokio::spawn(async move { upstream.used(Purpose::Plain).await.is_some() });
+        assert!(!used.await.expect("it does not panic"));
+    }
+
+    #[tokio::test]
+    async fn small_pieces_share_their_room_also_after_large_ones() {
+        const SMALL: usize = 100;
+        let (wire, mut server) = connected().await;
+        let head = head::read(&mut BytesMut::from("HTTP/1.1 200 OK\r\n\r\n"), &Method::GET);
+        let head = head.expect("a head").expect("all of it");
+        let response = wire.answer(head, BytesMut::new(), &upstream());
+        let Answer::Reading(mut reading) = response.into_body() else { panic!("it has no end") };
+        let mut next = async |length: usize, server: &mut TcpStream| {
+            server.write_all(&vec![b'x'; length]).await.expect("it is open");
+            let (mut pieces, mut left) = (Vec::new(), length);
+            while left > 0 {
+                let frame = poll_fn(|context| Pin::new(&mut *reading).poll_frame(context)).await;
+                let bytes = frame.expect("more").expect("a piece").into_data().expect("bytes");
+                left -= bytes.len();
+                pieces.push(bytes);
+            }
+            pieces
+        };
+        next(2 * WIRE_READ_MAX, &mut server).await;
+        let mut small = Vec::new();
+        for _ in 0..WIRE_READ / SMALL {
+            small.extend(next(SMALL, &mut server).await);
+        }
+        let is_behind = |pair: &&[Bytes]| pair[0].as_ptr_range().end == pair[1].as_ptr();
+        let rooms = 1 + small.windows(2).filter(|pair| !is_behind(pair)).count();
+        assert!(rooms <= 4, "{} pieces lie in {rooms} rooms", small.len());
+        assert_eq!(reading.room, WIRE_READ);
     }
 }

@@ -359,16 +359,9 @@ trait Fields {
         &mut self,
         name: &HeaderName,
         items: impl Iterator<Item = T>,
-        mut write: impl FnMut(&mut Vec<u8>, T),
+        write: impl FnMut(&mut Vec<u8>, T),
     ) {
-        self.add(name, |out| {
-            for (place, item) in items.enumerate() {
-                if place > 0 {
-                    out.extend_from_slice(b", ");
-                }
-                write(out, item);
-            }
-        });
+        self.add(name, |out| push_list(out, items, write));
     }
 
     /// The field that lists what limits allow, whatever became of the request.
@@ -380,6 +373,19 @@ trait Fields {
         self.add_list(&RATELIMIT_POLICY, answers, |out, answer| {
             spelled.push_policy(out, answer);
         });
+    }
+}
+
+fn push_list<T>(
+    out: &mut Vec<u8>,
+    items: impl Iterator<Item = T>,
+    mut push: impl FnMut(&mut Vec<u8>, T),
+) {
+    for (place, item) in items.enumerate() {
+        if place > 0 {
+            out.extend_from_slice(b", ");
+        }
+        push(out, item);
     }
 }
 
@@ -462,14 +468,8 @@ impl Policies {
         {
             return Some(known.value.clone());
         }
-        let value = written(|out| {
-            for (place, answer) in answers.clone().enumerate() {
-                if place > 0 {
-                    out.extend_from_slice(b", ");
-                }
-                spelled.push_policy(out, answer);
-            }
-        });
+        let push_policy = |out: &mut Vec<u8>, answer| spelled.push_policy(out, answer);
+        let value = written(|out| push_list(out, answers.clone(), push_policy));
         let value = HeaderValue::from_maybe_shared(Bytes::from(value));
         let value = value.expect("only printable ASCII was written");
         let limits = answers.map(numbers).collect();

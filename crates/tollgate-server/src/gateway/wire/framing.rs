@@ -1,9 +1,9 @@
 //! Where the body of a response ends.
 //!
 //! Bytes go in as they come, in whatever pieces; what comes out does not depend on that. A chunk is read by
-//! one rule: its size is hexadecimal digits, then perhaps an extension, which is passed over, and every line
-//! ends in CRLF. Others may forgive more. But where two read the end of a body differently, the second takes
-//! a part of it for another response.
+//! one rule: its size is hexadecimal digits, then perhaps an extension, which is passed over, and both of its
+//! lines end in CRLF. Others may forgive more. But where two read the end of a body differently, the second
+//! takes a part of it for another response.
 
 use bytes::{Buf, Bytes, BytesMut};
 use http::header::{HeaderMap, HeaderName, HeaderValue};
@@ -127,9 +127,10 @@ impl Next {
 /// Takes the line with a chunk's size, if all of it is there.
 fn chunk_size(read: &mut BytesMut) -> Result<Option<u64>, Malformed> {
     const NONE: Malformed = Malformed("a chunk has no size");
-    let Some(end) = memchr::memchr(b'\n', read) else {
-        let is_long = read.len() > CHUNK_LINE_BYTES_MAX;
-        return if is_long { Err(Malformed("the size of a chunk is too long")) } else { Ok(None) };
+    let end = match memchr::memchr(b'\n', read) {
+        Some(end) if end <= CHUNK_LINE_BYTES_MAX => end,
+        None if read.len() <= CHUNK_LINE_BYTES_MAX => return Ok(None),
+        _ => return Err(Malformed("the size of a chunk is too long")),
     };
     let line = read[..end].strip_suffix(b"\r").filter(|line| !line.contains(&b'\r')).ok_or(NONE)?;
     let digits = line.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii_end();
@@ -150,9 +151,10 @@ fn trailers(read: &mut BytesMut) -> Result<Option<HeaderMap>, Malformed> {
         read.advance(2);
         return Ok(Some(HeaderMap::new()));
     }
-    let Some(end) = blank_line(read) else {
-        let is_long = read.len() > TRAILER_BYTES_MAX;
-        return if is_long { Err(Malformed("its trailers are too long")) } else { Ok(None) };
+    let end = match blank_line(read) {
+        Some(end) if end <= TRAILER_BYTES_MAX => end,
+        None if read.len() < TRAILER_BYTES_MAX => return Ok(None),
+        _ => return Err(Malformed("its trailers are too long")),
     };
     let lines = read.split_to(end);
     let mut room = [EMPTY_HEADER; RESPONSE_FIELDS_MAX];
@@ -271,10 +273,14 @@ mod tests {
 
     #[test]
     fn nobody_is_listened_to_for_ever() {
-        let line = format!("5;{}", "x".repeat(CHUNK_LINE_BYTES_MAX));
-        assert_eq!(read(Framing::CHUNKED, &line, 100), Err("the size of a chunk is too long"));
-        let trailer = format!("0\r\na: {}", "x".repeat(TRAILER_BYTES_MAX));
-        assert_eq!(read(Framing::CHUNKED, &trailer, 100), Err("its trailers are too long"));
+        let line = format!("5;{}\r\nhello\r\n", "x".repeat(CHUNK_LINE_BYTES_MAX));
+        let trailer = format!("0\r\na: {}\r\n\r\n", "x".repeat(TRAILER_BYTES_MAX));
+        for piece in [100, 2 * TRAILER_BYTES_MAX] {
+            let found = [&line, &trailer].map(|sent| read(Framing::CHUNKED, sent, piece));
+            let expected =
+                ["the size of a chunk is too long", "its trailers are too long"].map(Err);
+            assert_eq!(found, expected, "in pieces of {piece}");
+        }
         let many = format!("0\r\n{}\r\n", "a: b\r\n".repeat(RESPONSE_FIELDS_MAX + 1));
         assert_eq!(read(Framing::CHUNKED, &many, 100), Err("a trailer is no field"));
     }

@@ -12,6 +12,7 @@ use hyper::ext::ReasonPhrase;
 
 use super::Malformed;
 use super::framing::Framing;
+use crate::bounds::HEAD_BYTES_MAX;
 use crate::gateway::bounds::{RESPONSE_FIELDS_FEW, RESPONSE_FIELDS_MAX};
 use crate::gateway::doubt;
 
@@ -55,7 +56,11 @@ pub(super) fn write<B>(request: &Request<B>, out: &mut BytesMut) {
 /// Takes the head of the response to a request of this method out of what was read; nothing if not all of
 /// it is there.
 pub(super) fn read(read: &mut BytesMut, method: &Method) -> Result<Option<Head>, Malformed> {
-    let Some(end) = blank_line(read) else { return Ok(None) };
+    let end = match blank_line(read) {
+        Some(end) if end <= HEAD_BYTES_MAX => end,
+        None if read.len() < HEAD_BYTES_MAX => return Ok(None),
+        _ => return Err(Malformed("its head is too long")),
+    };
     let bytes = read.split_to(end).freeze();
     let mut room = [const { MaybeUninit::<Header<'_>>::uninit() }; RESPONSE_FIELDS_MAX];
     let mut parsed = httparse::Response::new(&mut []);
@@ -81,7 +86,7 @@ pub(super) fn read(read: &mut BytesMut, method: &Method) -> Result<Option<Head>,
         said.add(field, &bytes)?;
     }
     let framing = said.framing(&response, method)?;
-    let is_kept = is_kept(&said, &response);
+    let is_kept = framing != Framing::UntilEnd && is_kept(&said, &response);
     *response.headers_mut() = said.headers;
     Ok(Some(Head { response, framing, is_kept }))
 }
@@ -183,7 +188,8 @@ fn tokens(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     line.split(|byte| *byte == b',').map(<[u8]>::trim_ascii)
 }
 
-/// Where the first line ends that has nothing in it, and with it a head.
+/// Where the first line ends that has nothing in it, and with it a head. Lines end in CRLF, but some
+/// servers leave out the CR, and nobody reads that otherwise.
 pub(super) fn blank_line(bytes: &[u8]) -> Option<usize> {
     let mut line = 0;
     for end in memchr::memchr_iter(b'\n', bytes) {
@@ -268,7 +274,7 @@ mod tests {
                 (Framing::Length(5), KEPT),
             ),
             (Method::GET, "1.1 200 OK\r\ntransfer-encoding: Chunked", (Framing::CHUNKED, KEPT)),
-            (Method::GET, "1.1 200 OK", (Framing::UntilEnd, KEPT)),
+            (Method::GET, "1.1 200 OK", (Framing::UntilEnd, false)),
         ] {
             assert_eq!(end(&method, &format!("HTTP/{text}\r\n\r\n")), Ok(expected), "{text}");
         }

@@ -201,6 +201,7 @@ mod tests {
         (0..10).for_each(|_| time.landed(Duration::from_micros(100)));
         assert!(time.allows(millis(1), false));
     }
+
     #[test]
     fn flights_are_short_until_one_takes_long_and_again_after_some_that_do_not() {
         let mut time = FlightTime::new(LONGEST);

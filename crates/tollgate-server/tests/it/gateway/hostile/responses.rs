@@ -7,8 +7,9 @@ use crate::gateway::upstream::Upstream;
 /// An answer to a request that nobody sent.
 const POISON: &str = "HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\npoison";
 
-/// Asks for what the server answers with `sent` and an answer more, and for something else then.
-fn check(cases: &'static [(&str, &str, u16)]) {
+/// Asks for what the server answers with `sent` and an answer more, and for something else then. Returns
+/// what came behind the heads.
+fn check(cases: &'static [(&str, &str, u16)]) -> Vec<Vec<u8>> {
     let upstream = Upstream::start(|exchange| {
         exchange.body();
         let number = exchange.request.target.strip_prefix("/odd/").and_then(|it| it.parse().ok());
@@ -18,7 +19,7 @@ fn check(cases: &'static [(&str, &str, u16)]) {
         }
     });
     let gateway = Gateway::around(upstream, "limits: []");
-    for (number, (method, sent, expected)) in cases.iter().enumerate() {
+    let ask = |(number, (method, sent, expected)): (usize, &(&str, &str, u16))| {
         let mut client = gateway.connect();
         client.send(format!(
             "{method} /odd/{number} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
@@ -34,7 +35,9 @@ fn check(cases: &'static [(&str, &str, u16)]) {
         for _ in 0..3 {
             assert_eq!(gateway.ask("GET /next").text(), "ok", "{sent}");
         }
-    }
+        rest
+    };
+    cases.iter().enumerate().map(ask).collect()
 }
 
 #[test]
@@ -70,12 +73,29 @@ fn a_response_has_one_length_or_is_none() {
 
 #[test]
 fn a_body_whose_chunks_are_none_breaks_off() {
-    check(&[
+    let bodies = check(&[
         ("GET", "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok0\r\n\r\n", 200),
         ("GET", "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\nok\r\n0\r\n\r\n", 200),
         ("GET", "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n+2\r\nok\r\n0\r\n\r\n", 200),
         ("GET", "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n0\r\nno field\r\n\r\n", 200),
     ]);
+    assert!(bodies.iter().all(|body| !body.ends_with(b"0\r\n\r\n")), "they seem to be whole");
+}
+
+#[test]
+fn what_is_no_response_is_not_asked_for_again() {
+    let upstream = Script::new();
+    let gateway = in_front_of(upstream.url(), "");
+    let mut client = connect(&gateway);
+    let mut server = None;
+    for (fields, expected) in [("", 200), ("transfer-encoding: chunked\r\n", 502)] {
+        client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
+        let server = server.get_or_insert_with(|| upstream.accept());
+        server.until(b"\r\n\r\n").expect("a request");
+        server.send(format!("HTTP/1.1 200 OK\r\n{fields}content-length: 2\r\n\r\nok"));
+        assert_eq!(client.answer().status, expected);
+    }
+    assert_eq!(upstream.waiting(), 0);
 }
 
 #[test]
