@@ -219,15 +219,12 @@ impl Reading {
     fn poll_more(&mut self, context: &mut Context<'_>) -> Poll<io::Result<bool>> {
         let Some(Wire(stream)) = &mut self.wire else { return Poll::Ready(Ok(false)) };
         let room = self.framing.most().map_or(self.room, |most| most.min(self.room));
-        // Half of it will do: whoever is sent small pieces and does not take them keeps all the room that
-        // they lie in, so they share it.
-        if self.buffer.capacity() - self.buffer.len() < room.div_ceil(2) {
-            self.buffer.reserve(room);
-        }
+        self.buffer.reserve(room);
         let read = ready!(pin!(stream.read_buf(&mut self.buffer)).poll(context))?;
         if self.buffer.len() == self.buffer.capacity() {
             self.room = WIRE_READ_MAX.min(self.room * 2);
         } else if read < self.room / 4 {
+            // Who does not take small pieces would keep a large room for each.
             self.room = WIRE_READ.max(self.room / 2);
         }
         Poll::Ready(Ok(read > 0))
