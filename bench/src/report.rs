@@ -50,7 +50,8 @@ impl Display for Table {
 pub fn circumstances(peers: &[String]) -> String {
     let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpu.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
-    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    // Also those that this process keeps off.
+    let cores = cpu.lines().filter(|line| line.starts_with("processor")).count();
     let memory = kibibytes("/proc/meminfo", "MemTotal:") / (1024.0 * 1024.0);
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let rustc = Command::new("rustc").arg("--version").output().map(|output| output.stdout);
