@@ -299,12 +299,10 @@ impl Body for Reading {
 
 #[cfg(test)]
 mod tests {
-    use tokio::io::AsyncWriteExt as _;
     use tokio::net::{TcpListener, TcpStream};
     use tollgate::Policy;
 
     use super::super::dial::Purpose;
-    use super::super::dial::Stream;
     use super::super::gathering::Gathering;
     use super::super::pool::Pool;
     use super::*;
