@@ -136,6 +136,37 @@ pub fn keep_to_core(process: Option<u32>, core: usize) -> Result<(), String> {
     sched_setaffinity(process, &set).map_err(|error| format!("keeping to core {core}: {error}"))
 }
 
+/// Processes whose threads go before whatever else wants a core, until this is dropped.
+pub struct First([u32; 2]);
+
+impl First {
+    /// Those that they have now, and will start.
+    pub fn of(processes: [u32; 2]) -> Result<Self, String> {
+        let first = Self(processes);
+        first.schedule(["--fifo", "--pid", "1"])?;
+        Ok(first)
+    }
+
+    fn schedule(&self, how: [&str; 3]) -> Result<(), String> {
+        for id in self.0 {
+            let mut chrt = Command::new("chrt");
+            let output = chrt.arg("--all-tasks").args(how).arg(id.to_string()).output();
+            let output = output.map_err(|error| format!("chrt, of util-linux: {error}"))?;
+            if !output.status.success() {
+                return Err(String::from_utf8_lossy(&output.stderr).trim().to_owned());
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for First {
+    fn drop(&mut self) {
+        // A process that has ended goes before nobody.
+        let _ = self.schedule(["--other", "--pid", "0"]);
+    }
+}
+
 /// How much of its time on a core this thread spent waiting for one.
 pub fn waited_for_a_core() -> f64 {
     let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();

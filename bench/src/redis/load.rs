@@ -3,15 +3,18 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::num::NonZeroU64;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Waker};
-use std::thread;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
+use futures_util::Stream;
+use futures_util::stream::FuturesUnordered;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::thread::set_current_timer_slack;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::LocalSet;
 use tollgate_core::{ChargeId, Cost, Key, Limit, Value, lua};
@@ -41,15 +44,6 @@ pub struct Done {
 
 /// How long each of many answers took, from when its question should have been asked.
 pub type Waits = Vec<Duration>;
-
-/// Who reads the answers that come over a bare connection.
-#[derive(Clone, Copy)]
-pub enum Reader {
-    /// Who asks, who looks for them all the time.
-    WhoAsks,
-    /// A thread that sleeps until there are some, as a server's does.
-    Sleeper,
-}
 
 /// How far apart callers at a rate ask: a few at once, as a server does that looks at its sockets so often.
 const BEAT: Duration = Duration::from_micros(100);
@@ -145,23 +139,22 @@ impl Load {
     /// Asks so many times a second, whether or not answers come.
     pub fn paced(&self, per_second: f64, time: Duration) -> Waits {
         let mut waits = Waits::new();
-        let mut unanswered: Vec<(Asked<Answers>, Instant)> = Vec::new();
-        pace(per_second, time, |due| {
+        let mut unanswered = FuturesUnordered::new();
+        let waker = Waker::from(Arc::new(Unpark(thread::current())));
+        let mut context = Context::from_waker(&waker);
+        pace(per_second, time, thread::park_timeout, |due| {
             for &(number, due_at) in due {
-                unanswered.push((self.0.ask(self.key_of(number), Cost::ONE), due_at));
+                let asked = self.0.ask(self.key_of(number), Cost::ONE);
+                unanswered.push(async move {
+                    asked.await;
+                    due_at
+                });
             }
-            unanswered.retain_mut(|(asked, due_at)| {
-                let is_answered = match asked {
-                    Asked::Ready(_) => true,
-                    Asked::Waiting(answer) => {
-                        Pin::new(answer).poll(&mut Context::from_waker(Waker::noop())).is_ready()
-                    }
-                };
-                if is_answered {
-                    waits.push(due_at.elapsed());
-                }
-                !is_answered
-            });
+            // Of many only those are looked at that were answered.
+            while let Poll::Ready(Some(due_at)) = Pin::new(&mut unanswered).poll_next(&mut context)
+            {
+                waits.push(due_at.elapsed());
+            }
             unanswered.is_empty()
         });
         waits
@@ -169,21 +162,20 @@ impl Load {
 
     /// The same script asked at the same rate over a bare connection, and its answers counted: as soon as this
     /// server, and this machine, can answer.
-    pub fn paced_alone(
-        &self,
-        redis: &Redis,
-        reader: Reader,
-        per_second: f64,
-        time: Duration,
-    ) -> Waits {
+    pub fn paced_alone(&self, redis: &Redis, per_second: f64, time: Duration) -> Waits {
         const LINES: usize = lua::ANSWER_FIELDS + 1;
         let sha = redis.load(lua::TAKE);
         let [now, charge] = self.arguments();
-        let mut stream = redis.connect();
-        let mut lines = Lines::of(&stream, reader);
+        let stream = redis.connect();
+        stream.set_nonblocking(true).expect("an option of every socket");
         let (mut waits, mut unanswered) = (Waits::new(), VecDeque::new());
-        let (mut commands, mut answered) = (Vec::new(), 0);
-        pace(per_second, time, |due| {
+        let (mut commands, mut buffer, mut lines) = (Vec::new(), vec![0; 1 << 16], 0);
+        let sleep = |most: Duration| {
+            let most = Timespec::try_from(most).expect("a beat");
+            // Waking early is no harm.
+            let _ = poll(&mut [PollFd::new(&stream, PollFlags::IN)], Some(&most));
+        };
+        pace(per_second, time, sleep, |due| {
             for &(number, due_at) in due {
                 let name = self.name(self.key_of(number));
                 let words: [&[u8]; 6] =
@@ -192,15 +184,15 @@ impl Load {
                 unanswered.push_back(due_at);
             }
             if !commands.is_empty() {
-                let written = if_ready(stream.write(&commands));
+                let written = if_ready((&stream).write(&commands));
                 commands.drain(..written);
             }
-            let new = lines.count() / LINES - answered;
-            answered += new;
-            waits.extend(unanswered.drain(..new).map(|due_at: Instant| due_at.elapsed()));
+            let read = if_ready((&stream).read(&mut buffer));
+            lines += memchr::memchr_iter(b'\n', &buffer[..read]).count();
+            waits.extend(unanswered.drain(..lines / LINES).map(|due_at: Instant| due_at.elapsed()));
+            lines %= LINES;
             unanswered.is_empty()
         });
-        stream.shutdown(Shutdown::Both).expect("it is open");
         waits
     }
 
@@ -210,9 +202,16 @@ impl Load {
 }
 
 /// Calls `ask` again and again, on every beat with the numbers of what became due since the last and when each was,
-/// otherwise with none, until the time is over and it says that everything is answered. It never sleeps: the
-/// system wakes us late, by most of a millisecond at times, and that would look as if Redis were.
-fn pace(per_second: f64, time: Duration, mut ask: impl FnMut(&[(u32, Instant)]) -> bool) {
+/// and in between, with none, when `sleep` ends sooner than it may; until the time is over and it says that everything
+/// is answered.
+fn pace(
+    per_second: f64,
+    time: Duration,
+    sleep: impl Fn(Duration),
+    mut ask: impl FnMut(&[(u32, Instant)]) -> bool,
+) {
+    // Otherwise the system takes its time to wake us: half a beat.
+    set_current_timer_slack(NonZeroU64::new(1)).expect("every thread has one");
     let start = Instant::now();
     let due_at = |number: u32| start + Duration::from_secs_f64(f64::from(number) / per_second);
     let (mut next, mut beat_at, mut due) = (0, start, Vec::new());
@@ -230,56 +229,17 @@ fn pace(per_second: f64, time: Duration, mut ask: impl FnMut(&[(u32, Instant)]) 
         if ask(&due) && is_over {
             return;
         }
-        // Whoever reads answers has a thread on the same core.
-        thread::yield_now();
+        sleep(beat_at.saturating_duration_since(Instant::now()));
     }
 }
 
-/// Lines that came over a connection.
-enum Lines {
-    Looked { stream: TcpStream, buffer: Vec<u8>, count: usize },
-    Told(Arc<AtomicUsize>),
-}
+/// Who asks, asleep until there is something to ask or an answer.
+struct Unpark(Thread);
 
-impl Lines {
-    /// Nobody else reads.
-    fn of(stream: &TcpStream, reader: Reader) -> Self {
-        let mut stream = stream.try_clone().expect("a second handle");
-        let mut buffer = vec![0; 1 << 16];
-        match reader {
-            Reader::WhoAsks => {
-                stream.set_nonblocking(true).expect("an option of every socket");
-                Self::Looked { stream, buffer, count: 0 }
-            }
-            Reader::Sleeper => {
-                let count = Arc::new(AtomicUsize::new(0));
-                let told = Arc::clone(&count);
-                // It ends with the connection.
-                thread::spawn(move || {
-                    while let Ok(read @ 1..) = stream.read(&mut buffer) {
-                        told.fetch_add(lines_in(&buffer[..read]), Ordering::Release);
-                    }
-                });
-                Self::Told(count)
-            }
-        }
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
     }
-
-    /// How many they are by now.
-    fn count(&mut self) -> usize {
-        match self {
-            Self::Looked { stream, buffer, count } => {
-                let read = if_ready(stream.read(buffer));
-                *count += lines_in(&buffer[..read]);
-                *count
-            }
-            Self::Told(count) => count.load(Ordering::Acquire),
-        }
-    }
-}
-
-fn lines_in(text: &[u8]) -> usize {
-    memchr::memchr_iter(b'\n', text).count()
 }
 
 fn write_command(commands: &mut Vec<u8>, words: &[&[u8]]) {

@@ -35,6 +35,10 @@ impl Redis {
         Self(server)
     }
 
+    pub fn process_id(&self) -> u32 {
+        self.0.process_id()
+    }
+
     pub fn version(&self) -> String {
         self.0.version()
     }
