@@ -13,18 +13,6 @@ pub(crate) const INBOX_MAX: usize = QUEUE_MAX / 2;
 /// more than a few, batches no longer grow and calls wait in sockets, where they cannot be taken back.
 pub(crate) const FLIGHTS_MAX: usize = 3;
 
-/// Pipelines that go out with whatever they hold. What is asked at about the same time arrives here one by
-/// one; as a pipeline each, such calls cost the server more in reads, writes and wake-ups than in work.
-pub(crate) const SMALL_FLIGHTS_MAX: usize = 2;
-const _: () = assert!(0 < SMALL_FLIGHTS_MAX && SMALL_FLIGHTS_MAX < FLIGHTS_MAX);
-
-/// Calls that are worth a pipeline of their own beside those.
-pub(crate) const COMPANY: usize = 4;
-
-/// A flight that takes less than this is worth waiting for. A server answers in order, so who waits for the
-/// flights before it loses a round trip at most.
-pub(crate) const SHORT_FLIGHT: Duration = Duration::from_micros(500);
-
 /// Calls of one pipeline. What is in flight is some milliseconds of a server's work, so that a call
 /// that must wait longer than its deadline is still ours and is not sent at all.
 pub(crate) const BATCH_MAX: usize = 128;

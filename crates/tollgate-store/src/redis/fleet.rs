@@ -467,6 +467,4 @@ impl Error for OpenError {
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
-mod together;
-#[cfg(test)]
 pub(crate) mod told;

@@ -4,8 +4,6 @@
 //! queue is a task on the I/O thread. It sends what has gathered as one pipeline, a few pipelines at
 //! a time, so that calls are batched exactly when the server is the slower one. What must stay true:
 //!
-//! - A call that waits is sent with what comes next or when something lands, or it hears of its
-//!   deadline: nothing else is waited for.
 //! - A call that may have run is not sent again. Sent again are calls that the server says it did not
 //!   run: it does not know the script, or the keys are elsewhere.
 //! - A caller hears of the deadline when it passes, whatever the connection does.
@@ -33,7 +31,7 @@ use tracing::{info, warn};
 
 use self::flight::{Flight, FlightTime};
 use self::queue::Queue;
-use super::bounds::{BATCH_MAX, COMPANY, FLIGHTS_MAX, HOPS_MAX, INBOX_MAX, SMALL_FLIGHTS_MAX};
+use super::bounds::{BATCH_MAX, FLIGHTS_MAX, HOPS_MAX, INBOX_MAX};
 use super::breaker::Breaker;
 use super::call::{Call, Failure, Job, Pending};
 use super::client::{Address, Answered, Connection, Pipeline};
@@ -342,9 +340,6 @@ impl Server {
         for in_air in self.flights.len()..FLIGHTS_MAX {
             let Some(connection) = self.connection.clone() else { return };
             let now = clock::moment();
-            if !self.is_worth_a_flight(now) {
-                return;
-            }
             let jobs = self.next_batch(now, in_air == 0);
             if jobs.is_empty() {
                 return;
@@ -355,15 +350,6 @@ impl Server {
             let answers = Box::pin(connection.send(pipeline));
             self.flights.push(Flight::new(answers, jobs, now, self.fleet.timeout()));
         }
-    }
-
-    /// Whether what is waiting goes out now, rather than with what comes next or when something lands.
-    /// If the last flight left too long ago the server may be hung, and only sending can tell.
-    fn is_worth_a_flight(&self, now: Instant) -> bool {
-        let lands_soon = |last: &Flight| self.flight_time.is_short(last.time_in_air(now));
-        self.flights.len() < SMALL_FLIGHTS_MAX
-            || self.waiting.len() >= COMPANY
-            || !self.flights.last().is_some_and(lands_soon)
     }
 
     fn next_batch(&mut self, now: Instant, is_idle: bool) -> Vec<Job> {

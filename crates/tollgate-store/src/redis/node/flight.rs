@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::redis::bounds::SHORT_FLIGHT;
 use crate::redis::call::Job;
 use crate::redis::client::Answered;
 
@@ -114,11 +113,6 @@ impl FlightTime {
     pub(super) fn allows(&self, left: Duration, is_idle: bool) -> bool {
         !left.is_zero() && (is_idle || left >= self.expected)
     }
-
-    /// Whether flights are short, and one that has been in the air for so long may be.
-    pub(super) fn is_short(&self, in_air: Duration) -> bool {
-        self.expected.max(in_air) < SHORT_FLIGHT
-    }
 }
 
 #[cfg(test)]
@@ -200,16 +194,5 @@ mod tests {
         time.landed(millis(500));
         (0..10).for_each(|_| time.landed(Duration::from_micros(100)));
         assert!(time.allows(millis(1), false));
-    }
-
-    #[test]
-    fn flights_are_short_until_one_takes_long_and_again_after_some_that_do_not() {
-        let mut time = FlightTime::new(LONGEST);
-        assert!(time.is_short(SHORT_FLIGHT / 2));
-        assert!(!time.is_short(SHORT_FLIGHT), "it has been in the air for too long");
-        time.landed(SHORT_FLIGHT);
-        assert!(!time.is_short(Duration::ZERO));
-        (0..3).for_each(|_| time.landed(SHORT_FLIGHT / 4));
-        assert!(time.is_short(Duration::ZERO));
     }
 }
