@@ -128,6 +128,13 @@ pub fn cpu_nanos(process: u32, thread: Option<&str>) -> f64 {
     tasks.filter(is_wanted).filter_map(nanos).sum()
 }
 
+/// The figure in the middle.
+pub fn median(figures: impl IntoIterator<Item = f64>) -> f64 {
+    let mut figures: Vec<f64> = figures.into_iter().collect();
+    figures.sort_by(f64::total_cmp);
+    figures[figures.len() / 2]
+}
+
 /// Replaces what is between the marks of this section in `docs/benchmarks.md`. Where there are none they are
 /// added at the end, below the introduction.
 pub fn write(section: &str, introduction: &str, text: &str) {

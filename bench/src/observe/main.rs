@@ -15,7 +15,7 @@ use tollgate_bench::load::{Load, Shape};
 use tollgate_bench::measure::instructions;
 use tollgate_bench::process::raise_limits;
 use tollgate_bench::question::{KEYS, Question, Script};
-use tollgate_bench::report::{self, Bar, Reached, Table};
+use tollgate_bench::report::{self, Bar, Reached, Table, median};
 use tollgate_bench::serve::{Protocol, Server};
 
 const INTRODUCTION: &str = "\
@@ -151,11 +151,6 @@ fn time(program: &Path, work: Work) -> f64 {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8(output.stdout).expect("a number is text");
     text.trim().parse().expect("a number")
-}
-
-fn median(mut figures: Vec<f64>) -> f64 {
-    figures.sort_by(f64::total_cmp);
-    figures[figures.len() / 2]
 }
 
 fn served(programs: &Both, rounds: usize, reached: &mut Vec<Reached>) -> Result<Table, String> {

@@ -10,9 +10,9 @@ mod server;
 use std::time::Duration;
 
 use load::{Load, Waits};
-use server::{Redis, Spent, median};
+use server::{Redis, Spent};
 use tollgate_bench::process::{First, keep_to_core};
-use tollgate_bench::report::{self, ABSENT, Bar, Reached, Table};
+use tollgate_bench::report::{self, ABSENT, Bar, Reached, Table, median};
 use tollgate_core::{Limit, Micros, Quota};
 
 const INTRODUCTION: &str = "\

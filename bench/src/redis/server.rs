@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use tollgate_bench::process::keep_to_core;
-use tollgate_bench::report::cpu_nanos;
+use tollgate_bench::report::{cpu_nanos, median};
 use tollgate_core::{Limit, lua};
 use tollgate_harness::{Flavour, Proxy, Reply, Server};
 
@@ -189,10 +189,4 @@ impl Spent {
             commands: median(|spent| spent.commands),
         }
     }
-}
-
-pub fn median(figures: impl Iterator<Item = f64>) -> f64 {
-    let mut figures: Vec<f64> = figures.collect();
-    figures.sort_by(f64::total_cmp);
-    figures[figures.len() / 2]
 }
