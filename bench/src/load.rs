@@ -3,11 +3,13 @@
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use rustix::buffer::spare_capacity;
-use rustix::event::epoll;
+use rustix::event::{PollFd, PollFlags, epoll, poll};
+use rustix::thread::set_current_timer_slack;
 use rustix::time::Timespec;
 
 use crate::question::{Conversation, Script};
@@ -118,6 +120,7 @@ pub struct Load<'a> {
 }
 
 /// What a number of questions took.
+#[derive(Default)]
 pub struct Taken {
     pub seconds: f64,
     /// Of each question, unordered.
@@ -129,6 +132,12 @@ impl Taken {
     pub fn percentile(&mut self, percent: usize) -> f64 {
         let at = (self.nanos.len() * percent / 100).min(self.nanos.len() - 1);
         f64::from(*self.nanos.select_nth_unstable(at).1) / 1000.0
+    }
+
+    /// Takes the questions of another turn for its own.
+    pub fn add(&mut self, other: Self) {
+        self.seconds += other.seconds;
+        self.nanos.extend(other.nanos);
     }
 }
 
@@ -154,7 +163,7 @@ impl<'a> Load<'a> {
             unasked -= self.ask(number, self.shape.in_flight.min(unasked), Instant::now())?;
         }
         while nanos.len() < questions {
-            for number in self.ready(Some(PATIENCE))? {
+            for number in self.ready(PATIENCE)? {
                 let now = self.hear(number, &mut nanos)?;
                 let in_flight = self.links[number].in_flight;
                 if in_flight == 0 || !self.shape.in_batches {
@@ -169,48 +178,51 @@ impl<'a> Load<'a> {
     /// Asks so many times a second, whether or not the server keeps up. A question that finds no connection
     /// free waits, and its wait counts from when it should have been asked.
     pub fn at_rate(&mut self, per_second: f64, questions: usize) -> Result<Taken, String> {
+        // Otherwise the system takes its time to wake us: longer than an answer takes.
+        set_current_timer_slack(NonZeroU64::new(1)).expect("every thread has one");
         let start = Instant::now();
         let mut nanos = Vec::with_capacity(questions);
+        let due_at = |asked: usize| start + Duration::from_secs_f64(asked as f64 / per_second);
         let mut asked = 0;
-        let mut last_answer = start;
         while nanos.len() < questions {
             let now = Instant::now();
-            while asked < questions {
-                let due = start + Duration::from_secs_f64(asked as f64 / per_second);
-                let count = self.links.len();
-                let free = (0..count)
-                    .map(|n| (asked + n) % count)
-                    .find(|n| self.links[*n].in_flight < self.shape.in_flight);
-                match free {
-                    Some(number) if due <= now => asked += self.ask(number, 1, due)?,
-                    _ => break,
-                }
+            while asked < questions
+                && due_at(asked) <= now
+                && let Some(number) = self.free(asked)
+            {
+                asked += self.ask(number, 1, due_at(asked))?;
             }
-            // A sleep would wake late, and its lateness would look like the server's.
-            for number in self.ready(Some(Duration::ZERO))? {
-                last_answer = self.hear(number, &mut nanos)?;
-            }
-            if now > last_answer + PATIENCE {
-                return Err("no answer came".to_owned());
+            // One that is due and was not asked waits for a connection, and that for an answer.
+            let is_to_come = asked < questions && due_at(asked) > now;
+            let pause = if is_to_come { due_at(asked) - now } else { PATIENCE };
+            for number in self.ready(pause)? {
+                self.hear(number, &mut nanos)?;
             }
         }
         Ok(Taken { seconds: start.elapsed().as_secs_f64(), nanos })
     }
 
-    /// The connections that have something to read.
-    fn ready(&mut self, timeout: Option<Duration>) -> Result<Vec<usize>, String> {
-        let timeout = timeout.map(|timeout| Timespec {
-            tv_sec: timeout.as_secs() as i64,
-            tv_nsec: i64::from(timeout.subsec_nanos()),
-        });
+    /// A connection that may be asked, the first from this one on.
+    fn free(&self, from: usize) -> Option<usize> {
+        let count = self.links.len();
+        let mut numbers = (0..count).map(|number| (from + number) % count);
+        numbers.find(|number| self.links[*number].in_flight < self.shape.in_flight)
+    }
+
+    /// The connections that have something to read, as soon as there are some or this much time has passed.
+    fn ready(&mut self, pause: Duration) -> Result<Vec<usize>, String> {
+        // epoll itself knows whole milliseconds alone.
+        let timeout = Timespec::try_from(pause).expect("it is short");
         let mut events = Vec::with_capacity(64);
-        match epoll::wait(&self.epoll, spare_capacity(&mut events), timeout.as_ref()) {
-            Ok(0) if timeout.is_some_and(|it| it.tv_sec > 0) => Err("no answer came".to_owned()),
+        let waited = poll(&mut [PollFd::new(&self.epoll, PollFlags::IN)], Some(&timeout));
+        let at_once = Some(&Timespec::default());
+        match waited.and_then(|_| epoll::wait(&self.epoll, spare_capacity(&mut events), at_once)) {
+            Ok(0) if pause >= PATIENCE => Err("no answer came".to_owned()),
             Ok(_) => {
                 Ok(events.iter().map(|event: &epoll::Event| event.data.u64() as usize).collect())
             }
             Err(rustix::io::Errno::INTR) => Ok(Vec::new()),
-            Err(error) => Err(format!("epoll: {error}")),
+            Err(error) => Err(format!("waiting: {error}")),
         }
     }
 
@@ -223,6 +235,7 @@ impl<'a> Load<'a> {
         Ok(count)
     }
 
+    /// Returns when it heard.
     fn hear(&mut self, number: usize, nanos: &mut Vec<u32>) -> Result<Instant, String> {
         let link = &mut self.links[number];
         let mut answered = Vec::with_capacity(64);

@@ -80,14 +80,18 @@ impl Process {
         Ok(process)
     }
 
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// The time its threads have spent on a core, in nanoseconds: user and system.
     pub fn cpu_nanos(&self) -> f64 {
-        report::cpu_nanos(self.child.id(), None)
+        report::cpu_nanos(self.id(), None)
     }
 
     /// The same of its threads of this name.
     pub fn thread_cpu_nanos(&self, name: &str) -> f64 {
-        report::cpu_nanos(self.child.id(), Some(name))
+        report::cpu_nanos(self.id(), Some(name))
     }
 
     /// Memory that is its own and in use, in KiB.
@@ -101,7 +105,7 @@ impl Process {
     }
 
     fn status(&self) -> String {
-        format!("/proc/{}/status", self.child.id())
+        format!("/proc/{}/status", self.id())
     }
 }
 
@@ -137,11 +141,11 @@ pub fn keep_to_core(process: Option<u32>, core: usize) -> Result<(), String> {
 }
 
 /// Processes whose threads go before whatever else wants a core, until this is dropped.
-pub struct First([u32; 2]);
+pub struct First<const COUNT: usize>([u32; COUNT]);
 
-impl First {
+impl<const COUNT: usize> First<COUNT> {
     /// Those that they have now, and will start.
-    pub fn of(processes: [u32; 2]) -> Result<Self, String> {
+    pub fn of(processes: [u32; COUNT]) -> Result<Self, String> {
         let first = Self(processes);
         first.schedule(["--fifo", "--pid", "1"])?;
         Ok(first)
@@ -160,7 +164,7 @@ impl First {
     }
 }
 
-impl Drop for First {
+impl<const COUNT: usize> Drop for First<COUNT> {
     fn drop(&mut self) {
         // A process that has ended goes before nobody.
         let _ = self.schedule(["--other", "--pid", "0"]);
