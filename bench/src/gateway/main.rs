@@ -172,42 +172,42 @@ impl Bench {
                 rounds.push(spent.map_err(|error| format!("{}: {error}", proxy.name()))?);
             }
         }
-        // Of every round on its own: what the machine does to one of two that take turns it does to the other.
-        let compared = |compare: fn(f64, f64) -> f64, one: Proxy, other: Proxy| {
-            let of = |proxy| Proxy::ALL.iter().zip(&rounds).find(|(one, _)| **one == proxy);
-            let [one, other] = [one, other].map(|proxy| of(proxy).expect("all are there").1);
-            let pairs = one.iter().zip(other);
-            median(pairs.map(|(one, other)| compare(one.cpu_micros, other.cpu_micros)))
+        let at = |proxy: Proxy| {
+            let place = Proxy::ALL.iter().position(|one| *one == proxy);
+            place.expect("all are there")
         };
-        let mut reach = |what: &str, measured, bar| {
+        type Compare = fn(f64, f64) -> f64;
+        let comparisons: [(&str, Compare, Proxy, Bar); 4] = [
+            (
+                "three limits: CPU ÷ nginx with limit_req",
+                f64::div,
+                Proxy::NginxLimiting,
+                Bar::AtMost(1.3),
+            ),
+            (
+                "three limits: CPU ÷ Envoy with local rate limit",
+                f64::div,
+                Proxy::EnvoyLimiting,
+                Bar::AtMost(0.7),
+            ),
+            ("what three limits add, CPU µs", f64::sub, Proxy::Tollgate, Bar::AtMost(2.0)),
+            (
+                "denied for each allowed, in the same CPU time",
+                f64::div,
+                Proxy::TollgateDenying,
+                Bar::AtLeast(1.5),
+            ),
+        ];
+        for (what, compare, other, bar) in comparisons {
+            // Of every round on its own: what the machine does to one of two that take turns it does to the other.
+            let pairs = rounds[at(Proxy::TollgateLimiting)].iter().zip(&rounds[at(other)]);
+            let compared = pairs.map(|(ours, other)| compare(ours.cpu_micros, other.cpu_micros));
             let what = format!("{}, {what}", version.name());
-            reached.push(Reached { what, measured, bar });
-        };
-        reach(
-            "three limits: CPU ÷ nginx with limit_req",
-            compared(f64::div, Proxy::TollgateLimiting, Proxy::NginxLimiting),
-            Bar::AtMost(1.3),
-        );
-        reach(
-            "three limits: CPU ÷ Envoy with local rate limit",
-            compared(f64::div, Proxy::TollgateLimiting, Proxy::EnvoyLimiting),
-            Bar::AtMost(0.7),
-        );
-        reach(
-            "what three limits add, CPU µs",
-            compared(f64::sub, Proxy::TollgateLimiting, Proxy::Tollgate),
-            Bar::AtMost(2.0),
-        );
-        reach(
-            "denied for each allowed, in the same CPU time",
-            compared(f64::div, Proxy::TollgateLimiting, Proxy::TollgateDenying),
-            Bar::AtLeast(1.5),
-        );
+            reached.push(Reached { what, measured: median(compared), bar });
+        }
         let spent = rounds.map(|rounds| Spent::median(&rounds));
-        let [nginx, envoy] = [Proxy::NginxLimiting, Proxy::EnvoyLimiting].map(|proxy| {
-            let at = Proxy::ALL.iter().position(|one| *one == proxy);
-            spent[at.expect("all are there")].cpu_micros
-        });
+        let [nginx, envoy] =
+            [Proxy::NginxLimiting, Proxy::EnvoyLimiting].map(|proxy| spent[at(proxy)].cpu_micros);
         let row = |(proxy, spent): (&Proxy, &Spent)| {
             vec![
                 proxy.name().to_owned(),

@@ -22,7 +22,7 @@ One `redis-server` on loopback, and the store in another process with many calle
 `redis-benchmark -P 16` sends the same script to the same server with the same arguments, as quickly as it can: that is as much
 as this server decides. Redis has a core to itself, and who asks has another. The two take turns within short rounds; what one
 needs of the other is told round by round, and medians count, but where it says otherwise. Keys are asked about again before
-their state is as good as none, so Redis neither makes nor expires any meanwhile. *Redis CPU* is the time the server
+their state is as good as none, so Redis need not expire them meanwhile. *Redis CPU* is the time the server
 process spends on a core, for each decision. (`redis-benchmark` cannot send a zero byte: where the store's
 argument has one, it sends MessagePack's nil.) Run it again with
 
@@ -93,7 +93,7 @@ fn main() {
 }
 
 /// A limit that nobody reaches, and so slow to refill that keys are there when they are asked about again: a Redis that
-/// expires and makes as many as are asked about would stop for that, a millisecond or more, ten times a second. No
+/// expires and makes as many as are asked about stops for that, a millisecond or more at a time. No
 /// number of it has a zero byte, since `redis-benchmark` could not send it.
 fn wide() -> Limit {
     let quota = Quota::new(1, Micros::new(29_100_037)).expect("one in half a minute");
