@@ -71,8 +71,9 @@ impl Drop for Reserved<'_> {
 /// Charges of one request that need no allocation.
 const INLINE: usize = 8;
 
-/// Charges whose memory is fetched together. More than a core can wait for at a time is no faster.
-const BATCH: usize = 32;
+/// Charges whose memory is on its way while others are decided. More than a core can wait for at a
+/// time is no faster.
+const AHEAD: usize = 8;
 
 /// Where the state of a charge is.
 #[derive(Clone, Copy)]
@@ -143,7 +144,8 @@ impl MemoryStore {
     }
 
     /// Takes one charge, or not, and says no more than that: the quickest way to ask.
-    #[inline]
+    // Always inlined, so that a caller's charge need not be put together in memory and taken apart again.
+    #[inline(always)]
     pub fn allows(&self, charge: &Charge<'_>) -> bool {
         let (key, home) = self.fetch(charge);
         let now = self.clock.now();
@@ -157,19 +159,19 @@ impl MemoryStore {
     /// one: their memory is fetched together, and the clock is read once.
     pub fn take_each(&self, charges: &[Charge<'_>], mut answer: impl FnMut(Taken)) {
         let now = self.clock.now();
-        for charges in charges.chunks(BATCH) {
-            let mut keys = [None; BATCH];
-            for (key, charge) in keys.iter_mut().zip(charges) {
-                *key = Some(self.fetch(charge));
-            }
-            for (key, charge) in keys.into_iter().zip(charges) {
-                let (key, home) = key.expect("there is one for each charge");
-                // Said in both arms, not after them: then of a counter's answer only what is asked of
-                // it is worked out.
-                match self.step_known(key, home, charge, now) {
-                    Some((counter, step)) => answer(counted(key, charge, counter, step, now)),
-                    None => answer(self.take_otherwise(key, charge, now)),
-                }
+        let mut fetched = [None; AHEAD];
+        for (place, charge) in fetched.iter_mut().zip(charges) {
+            *place = Some(self.fetch(charge));
+        }
+        for (number, charge) in charges.iter().enumerate() {
+            let place = &mut fetched[number % AHEAD];
+            let (key, home) = place.expect("there is one for each charge");
+            *place = charges.get(number + AHEAD).map(|charge| self.fetch(charge));
+            // Said in both arms, not after them: then of a counter's answer only what is asked of
+            // it is worked out.
+            match self.step_known(key, home, charge, now) {
+                Some((counter, step)) => answer(counted(key, charge, counter, step, now)),
+                None => answer(self.take_otherwise(key, charge, now)),
             }
         }
     }

@@ -1,13 +1,13 @@
 //! The table of states: one array, no pointers, no lock around it.
 //!
 //! A slot is four words: the key's fingerprint and its state. It is locked by a bit of its own
-//! last word, so a decision about a known key waits for nobody but another decision about the same
-//! key, and writes to one cache line; only who is not in its home group takes the first slot of that
-//! for a moment, to see whose it is. Slots come in groups of four, which are two cache lines; a
-//! key lives in its home group, or in the next that had room. All four are compared at once,
-//! without a branch that the processor could guess wrong, and little is done with what comes of it:
-//! while it waits for a key's memory the processor looks a few hundred instructions ahead, and if
-//! the next key's address is among them both wait together. Most of what a decision costs is that
+//! last word, so a decision about a known key waits for nobody but another decision about the same key,
+//! and writes to one cache line; only who is not in its home
+//! group takes the first slot of that for a moment, to see whose it is. Slots come in groups of four,
+//! which are two cache lines; a key lives in its home group, or in the next that had room. All four are
+//! compared at once, without a branch that the processor could guess wrong, and little is done with what
+//! comes of it: while it waits for a key's memory the processor looks a few hundred instructions ahead,
+//! and if the next key's address is among them both wait together. Most of what a decision costs is that
 //! wait.
 //!
 //! The array is cut into shards by the first bits of the fingerprint's second half, each an open-addressed table
@@ -19,15 +19,16 @@
 //!
 //! What must stay true:
 //!
-//! - A slot is written only by whoever holds its bit, and believed only by whoever read it while
-//!   holding it.
+//! - A slot is written only by whoever holds it, and believed only by whoever read it while holding
+//!   it.
 //! - Which keys are in a shard, and where, changes only under the shard's lock. Who did not find a
 //!   key without that lock must look again with it before the key counts as unknown.
-//! - Nobody waits for a shard's lock while holding a slot's bit, and nobody who holds a shard's
-//!   lock holds two bits at a time. So bits are taken in ascending order or singly, and no circle
-//!   of waiters can close.
+//! - Nobody waits for a shard's lock while holding a slot, and nobody who holds a shard's lock holds
+//!   two slots at a time. So slots are taken in ascending order or singly, and no circle of waiters
+//!   can close.
 //! - Between a key's home group and the key's own, every group is full.
 
+use std::hint::select_unpredictable;
 use std::{fmt, io};
 
 use tollgate_core::Word;
@@ -67,13 +68,13 @@ pub(crate) struct Shard {
     keys: usize,
 }
 
-/// A slot whose bit is held. Dropping it lets go, and writes what was written to it.
+/// A slot that is held. Dropping it lets go, and writes what was written to it.
 pub(crate) struct Locked<'t> {
-    slot: &'t Slot,
+    slot: Slot<'t>,
     kept: Packed,
 }
 
-/// A record as it lies in the last two words of a slot, without the slot's bit.
+/// A record as it lies in the state of a slot that nobody holds.
 #[derive(Clone, Copy)]
 struct Packed {
     low: u64,
@@ -83,7 +84,7 @@ struct Packed {
 /// The group where a key would like to be, or would have before shards moved: a hint, as all that is
 /// read without a lock.
 #[derive(Clone, Copy)]
-pub(crate) struct Home<'t>(&'t [Slot; GROUP]);
+pub(crate) struct Home<'t>(&'t Group);
 
 /// There is no slot for another key: the table must grow, or forget one.
 #[derive(Debug)]
@@ -92,21 +93,32 @@ pub(crate) struct Crowded;
 /// Slots that are compared at once.
 const GROUP: usize = 4;
 
-const GROUP_BYTES: usize = GROUP * SLOT_BYTES;
+/// A cache line of fingerprints, then one of states. Decisions change states alone, so that a core that
+/// looks for a key takes nothing away from one that decides about its neighbours.
+type Group = [Pair; 2 * GROUP];
+
+const GROUP_BYTES: usize = size_of::<Group>();
 
 /// A table of no more groups than this, 1 MiB, is at hand in a core's own cache.
 const NEAR_GROUPS: usize = (1 << 20) / GROUP_BYTES;
 
-/// Fingerprint, then state. The upper bits of the state's halves, which the core leaves free, hold
-/// the number of its limit and the lock.
-type Slot = [AtomicU64; 4];
+/// Two words that are read and written together.
+type Pair = [AtomicU64; 2];
 
-pub(crate) const SLOT_BYTES: usize = 32;
+/// Where one key is. The upper bits of the state's halves, which the core leaves free, hold the number
+/// of its limit and the lock.
+#[derive(Clone, Copy)]
+struct Slot<'t> {
+    fingerprint: &'t Pair,
+    state: &'t Pair,
+}
+
+pub(crate) const SLOT_BYTES: usize = GROUP_BYTES / GROUP;
 
 const FIRST: usize = 0;
 const SECOND: usize = 1;
-const LOW: usize = 2;
-const HIGH: usize = 3;
+const LOW: usize = 0;
+const HIGH: usize = 1;
 
 const LOCKED: u64 = 1 << 63;
 const HALF: u64 = (1 << Word::HALF_BITS) - 1;
@@ -125,7 +137,7 @@ impl Table {
         let slots = SHARD_SLOTS_MIN;
         let layout = Layout { slots, slots_if_moved: slots, unmoved: 0 };
         let shard = |index| Mutex::new(Shard { index, keys: 0 });
-        let words = slots_max.max(shards * slots) * size_of::<Slot>() / size_of::<AtomicU64>();
+        let words = slots_max.max(shards * slots) * SLOT_BYTES / size_of::<AtomicU64>();
         Ok(Self {
             pages: Pages::reserve(words)?,
             shards: (0..shards).map(shard).collect(),
@@ -158,11 +170,12 @@ impl Table {
             0 => self.place_of(key).home(key) / GROUP,
             count => ((u128::from(key.second) * count as u128) >> 64) as usize,
         };
-        let (groups, _) = self.slots().as_chunks();
-        let group: &[Slot; GROUP] = &groups[index];
-        pages::fetch_to_write(&group[0][FIRST], 0..GROUP_BYTES);
+        let group = &self.groups()[index];
+        let start = &group[0][FIRST];
+        pages::fetch(start, 0..GROUP_BYTES / 2);
+        pages::fetch_to_write(start, GROUP_BYTES / 2..GROUP_BYTES);
         if count > NEAR_GROUPS {
-            pages::fetch(&group[0][FIRST], GROUP_BYTES..2 * GROUP_BYTES);
+            pages::fetch(start, GROUP_BYTES..2 * GROUP_BYTES);
         }
         Home(group)
     }
@@ -441,32 +454,31 @@ impl Table {
     }
 
     #[inline]
-    fn slots(&self) -> &[Slot] {
-        self.pages.words().as_chunks().0
+    fn groups(&self) -> &[Group] {
+        let (pairs, _) = self.pages.words().as_chunks();
+        pairs.as_chunks().0
     }
 
     /// The group whose first slot is at `start`.
     #[inline]
-    fn group(&self, start: usize) -> &[Slot; GROUP] {
-        let (groups, _) = self.slots().as_chunks();
-        &groups[start / GROUP]
+    fn group(&self, start: usize) -> &Group {
+        &self.groups()[start / GROUP]
     }
 
     #[inline]
-    fn slot(&self, index: usize) -> &Slot {
-        &self.slots()[index]
+    fn slot(&self, index: usize) -> Slot<'_> {
+        Slot::of(self.group(index), index)
     }
 
     /// Who lives at `index`. Sure only under the shard's lock.
     fn key_at(&self, index: usize) -> Fingerprint {
-        let [first, second, ..] = self.slot(index);
-        Fingerprint { first: first.load(Ordering::Relaxed), second: second.load(Ordering::Relaxed) }
+        self.slot(index).key()
     }
 
-    /// What may be kept at `index`: read without the slot's bit, and so only a hint.
+    /// What may be kept at `index`: read without holding the slot, and so only a hint.
     fn record_at(&self, index: usize) -> Record {
-        let slot = self.slot(index);
-        Packed::read(slot, slot[HIGH].load(Ordering::Relaxed) & !LOCKED).record()
+        let Slot { state, .. } = self.slot(index);
+        Packed::read(state, state[HIGH].load(Ordering::Relaxed) & !LOCKED).record()
     }
 
     fn lock_shard(&self, index: usize) -> MutexGuard<'_, Shard> {
@@ -502,7 +514,7 @@ impl Table {
     /// The next larger layout, if the last growth is over and the array has room.
     fn grown(&self, layout: Layout) -> Option<Layout> {
         let slots = layout.slots_if_moved;
-        let most = self.slots().len() / self.shards.len() / GROUP * GROUP;
+        let most = self.groups().len() / self.shards.len() * GROUP;
         let more = (slots + slots / 8).next_multiple_of(GROUP).min(most);
         (layout.unmoved == 0 && more > slots).then_some(Layout {
             slots,
@@ -593,61 +605,85 @@ impl Place {
 }
 
 /// Which slot of a group holds `key`, if one does.
-fn position(group: &[Slot; GROUP], key: Fingerprint) -> Option<usize> {
-    group.iter().position(|[first, second, ..]| {
-        let resident = [first, second].map(|half| half.load(Ordering::Relaxed));
-        resident == [key.first, key.second]
-    })
+#[inline]
+fn position(group: &Group, key: Fingerprint) -> Option<usize> {
+    let index = (0..GROUP).fold(GROUP, |found, index| {
+        let Fingerprint { first, second } = Slot::of(group, index).key();
+        select_unpredictable((first == key.first) & (second == key.second), index, found)
+    });
+    (index < GROUP).then_some(index)
 }
 
 /// The slot of a group that may hold `key`; some slot if none does, or if two keys share a half.
 ///
-/// Worked out as a number: told by comparisons that pick one of several values, the compiler makes
-/// branches of it, one of which is guessed wrong for most keys.
+/// A key is as likely in one slot as in another, so the processor must not guess.
 #[inline(always)]
-fn likely(group: &[Slot; GROUP], key: Fingerprint) -> &Slot {
-    let [_, b, c, d] =
-        group.each_ref().map(|slot| usize::from(slot[FIRST].load(Ordering::Relaxed) == key.first));
-    &group[(b | d) | (c | d) << 1]
+fn likely(group: &Group, key: Fingerprint) -> Slot<'_> {
+    let index = (1..GROUP).fold(0, |found, index| {
+        let is_here = group[index][FIRST].load(Ordering::Relaxed) == key.first;
+        select_unpredictable(is_here, index, found)
+    });
+    Slot::of(group, index)
+}
+
+impl<'t> Slot<'t> {
+    /// The slot of a group that is so far from its first, or from that of a group before it.
+    #[inline(always)]
+    fn of(group: &'t Group, index: usize) -> Self {
+        let index = index % GROUP;
+        Self { fingerprint: &group[index], state: &group[GROUP + index] }
+    }
+
+    /// Who lives there. Sure only under the shard's lock, or while the slot is taken.
+    #[inline]
+    fn key(self) -> Fingerprint {
+        let [first, second] = self.fingerprint;
+        Fingerprint { first: first.load(Ordering::Relaxed), second: second.load(Ordering::Relaxed) }
+    }
+
+    fn set_key(self, key: Fingerprint) {
+        self.fingerprint[FIRST].store(key.first, Ordering::Relaxed);
+        self.fingerprint[SECOND].store(key.second, Ordering::Relaxed);
+    }
 }
 
 impl<'t> Locked<'t> {
     #[inline(always)]
-    fn new(slot: &'t Slot) -> Self {
-        let unlocked = slot[HIGH].load(Ordering::Relaxed) & !LOCKED;
-        let unlocked = match Self::try_lock(slot, unlocked) {
+    fn new(slot: Slot<'t>) -> Self {
+        let unlocked = slot.state[HIGH].load(Ordering::Relaxed) & !LOCKED;
+        let unlocked = match Self::try_lock(slot.state, unlocked) {
             Ok(_) => unlocked,
-            Err(found) => Self::wait_for(slot, found),
+            Err(found) => Self::wait_for(slot.state, found),
         };
-        Self { slot, kept: Packed::read(slot, unlocked) }
+        Self { slot, kept: Packed::read(slot.state, unlocked) }
     }
 
     /// The same, unless somebody else has it.
     #[inline(always)]
-    fn try_new(slot: &'t Slot) -> Option<Self> {
-        let unlocked = slot[HIGH].load(Ordering::Relaxed) & !LOCKED;
-        Self::try_lock(slot, unlocked).ok()?;
-        Some(Self { slot, kept: Packed::read(slot, unlocked) })
+    fn try_new(slot: Slot<'t>) -> Option<Self> {
+        let unlocked = slot.state[HIGH].load(Ordering::Relaxed) & !LOCKED;
+        Self::try_lock(slot.state, unlocked).ok()?;
+        Some(Self { slot, kept: Packed::read(slot.state, unlocked) })
     }
 
     #[inline(always)]
-    fn try_lock(slot: &Slot, unlocked: u64) -> Result<u64, u64> {
+    fn try_lock(state: &Pair, unlocked: u64) -> Result<u64, u64> {
         let (taken, missed) = (Ordering::Acquire, Ordering::Relaxed);
-        slot[HIGH].compare_exchange_weak(unlocked, unlocked | LOCKED, taken, missed)
+        state[HIGH].compare_exchange_weak(unlocked, unlocked | LOCKED, taken, missed)
     }
 
     /// Takes the bit when whoever has it lets go.
     #[cold]
-    fn wait_for(slot: &Slot, mut high: u64) -> u64 {
+    fn wait_for(state: &Pair, mut high: u64) -> u64 {
         let mut tries = 0;
         loop {
             if high & LOCKED != 0 {
                 tries += 1;
                 spin(tries);
-                high = slot[HIGH].load(Ordering::Relaxed);
+                high = state[HIGH].load(Ordering::Relaxed);
             }
             let unlocked = high & !LOCKED;
-            match Self::try_lock(slot, unlocked) {
+            match Self::try_lock(state, unlocked) {
                 Ok(_) => return unlocked,
                 Err(found) => high = found,
             }
@@ -681,24 +717,19 @@ impl<'t> Locked<'t> {
     /// Whose slot it is.
     #[inline]
     pub(crate) fn key(&self) -> Fingerprint {
-        Fingerprint {
-            first: self.slot[FIRST].load(Ordering::Relaxed),
-            second: self.slot[SECOND].load(Ordering::Relaxed),
-        }
+        self.slot.key()
     }
 
     /// Gives the slot to `key`.
     fn settle(mut self, key: Fingerprint, record: Record) {
-        self.slot[FIRST].store(key.first, Ordering::Relaxed);
-        self.slot[SECOND].store(key.second, Ordering::Relaxed);
+        self.slot.set_key(key);
         self.write(record);
     }
 
     /// Leaves the slot empty; tells who was in it.
     fn vacate(mut self) -> (Fingerprint, Record) {
         let was = (self.key(), self.record());
-        self.slot[FIRST].store(Fingerprint::NONE.first, Ordering::Relaxed);
-        self.slot[SECOND].store(Fingerprint::NONE.second, Ordering::Relaxed);
+        self.slot.set_key(Fingerprint::NONE);
         self.write(Record::VACANT);
         was
     }
@@ -707,8 +738,8 @@ impl<'t> Locked<'t> {
 impl Drop for Locked<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.slot[LOW].store(self.kept.low, Ordering::Relaxed);
-        self.slot[HIGH].store(self.kept.high, Ordering::Release);
+        self.slot.state[LOW].store(self.kept.low, Ordering::Relaxed);
+        self.slot.state[HIGH].store(self.kept.high, Ordering::Release);
     }
 }
 
@@ -730,8 +761,8 @@ impl Record {
 
 impl Packed {
     #[inline]
-    fn read(slot: &Slot, high: u64) -> Self {
-        Self { low: slot[LOW].load(Ordering::Relaxed), high }
+    fn read(state: &Pair, high: u64) -> Self {
+        Self { low: state[LOW].load(Ordering::Relaxed), high }
     }
 
     #[inline]
