@@ -151,7 +151,7 @@ impl MemoryStore {
         let now = self.clock.now();
         match self.step_known(key, home, charge, now) {
             Some((_, step)) => step.is_allowed,
-            None => self.take_otherwise(key, charge, now).is_allowed(),
+            None => self.allows_otherwise(key, *charge, now),
         }
     }
 
@@ -274,6 +274,12 @@ impl MemoryStore {
         }
         slot.write(Record { limit, word: step.word });
         Some((counter, step))
+    }
+
+    /// Is given a charge of its own: otherwise every caller's would have to be in memory for it.
+    #[inline(never)]
+    fn allows_otherwise(&self, key: Fingerprint, charge: Charge<'_>, now: Timestamp) -> bool {
+        self.take_otherwise(key, &charge, now).is_allowed()
     }
 
     #[inline(never)]

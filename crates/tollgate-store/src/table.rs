@@ -1,6 +1,6 @@
 //! The table of states: one array, no pointers, no lock around it.
 //!
-//! A slot is four words: the key's fingerprint and its state. It is locked by a bit of its own
+//! A slot is four words: the key's fingerprint and its state. Who takes it leaves a mark in place of its
 //! last word, so a decision about a known key waits for nobody but another decision about the same key,
 //! and writes to one cache line; only who is not in its home
 //! group takes the first slot of that for a moment, to see whose it is. Slots come in groups of four,
@@ -19,8 +19,8 @@
 //!
 //! What must stay true:
 //!
-//! - A slot is written only by whoever holds it, and believed only by whoever read it while holding
-//!   it.
+//! - A slot is written only by whoever holds it, but for the mark, which whoever comes too late writes
+//!   over itself; and believed only by whoever read it while holding it.
 //! - Which keys are in a shard, and where, changes only under the shard's lock. Who did not find a
 //!   key without that lock must look again with it before the key counts as unknown.
 //! - Nobody waits for a shard's lock while holding a slot, and nobody who holds a shard's lock holds
@@ -37,7 +37,7 @@ use crate::bounds::{LIMITS_MAX, SHARD_SLOTS_MAX, SHARD_SLOTS_MIN, VICTIMS_LOOKED
 use crate::fingerprint::Fingerprint;
 use crate::memory::Reserved;
 use crate::pages::{self, Pages};
-use crate::sync::{AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, spin};
+use crate::sync::{self, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, spin};
 use crate::upkeep::Upkeep;
 
 /// What is kept of one key: the number of the limit its state was written under, and the state.
@@ -106,7 +106,7 @@ const NEAR_GROUPS: usize = (1 << 20) / GROUP_BYTES;
 type Pair = [AtomicU64; 2];
 
 /// Where one key is. The upper bits of the state's halves, which the core leaves free, hold the number
-/// of its limit and the lock.
+/// of its limit; the last of them is set only in [`HELD`].
 #[derive(Clone, Copy)]
 struct Slot<'t> {
     fingerprint: &'t Pair,
@@ -120,7 +120,8 @@ const SECOND: usize = 1;
 const LOW: usize = 0;
 const HIGH: usize = 1;
 
-const LOCKED: u64 = 1 << 63;
+/// What stands for the last word of a slot while somebody holds it: no record has this bit.
+const HELD: u64 = 1 << 63;
 const HALF: u64 = (1 << Word::HALF_BITS) - 1;
 const LIMIT_BITS_LOW: u32 = 64 - Word::HALF_BITS;
 const LIMIT_BITS_HIGH: u32 = LIMIT_BITS_LOW - 1;
@@ -228,7 +229,7 @@ impl Table {
     }
 
     /// Where `key` is, after giving it a slot if it has none: that of a vacant state if there is
-    /// one on the way.
+    /// one on the way that nobody holds.
     pub(crate) fn find_or_insert(
         &self,
         shard: &mut Shard,
@@ -248,7 +249,7 @@ impl Table {
                     empty = empty.or(Some(index));
                 } else if vacant.is_none()
                     && upkeep.may_forget(resident)
-                    && upkeep.is_vacant(self.record_at(index))
+                    && self.record_at(index).is_some_and(|record| upkeep.is_vacant(record))
                 {
                     vacant = Some(index);
                 }
@@ -475,10 +476,12 @@ impl Table {
         self.slot(index).key()
     }
 
-    /// What may be kept at `index`: read without holding the slot, and so only a hint.
-    fn record_at(&self, index: usize) -> Record {
+    /// What may be kept at `index`: read without holding the slot, and so only a hint. Nothing while
+    /// somebody does.
+    fn record_at(&self, index: usize) -> Option<Record> {
         let Slot { state, .. } = self.slot(index);
-        Packed::read(state, state[HIGH].load(Ordering::Relaxed) & !LOCKED).record()
+        let high = state[HIGH].load(Ordering::Relaxed);
+        (high != HELD).then(|| Packed::read(state, high).record())
     }
 
     fn lock_shard(&self, index: usize) -> MutexGuard<'_, Shard> {
@@ -650,42 +653,42 @@ impl<'t> Slot<'t> {
 impl<'t> Locked<'t> {
     #[inline(always)]
     fn new(slot: Slot<'t>) -> Self {
-        let unlocked = slot.state[HIGH].load(Ordering::Relaxed) & !LOCKED;
-        let unlocked = match Self::try_lock(slot.state, unlocked) {
-            Ok(_) => unlocked,
-            Err(found) => Self::wait_for(slot.state, found),
+        let high = match Self::exchange(slot.state) {
+            HELD => Self::wait_for(slot.state),
+            high => high,
         };
-        Self { slot, kept: Packed::read(slot.state, unlocked) }
+        Self { slot, kept: Packed::read(slot.state, high) }
     }
 
     /// The same, unless somebody else has it.
     #[inline(always)]
     fn try_new(slot: Slot<'t>) -> Option<Self> {
-        let unlocked = slot.state[HIGH].load(Ordering::Relaxed) & !LOCKED;
-        Self::try_lock(slot.state, unlocked).ok()?;
-        Some(Self { slot, kept: Packed::read(slot.state, unlocked) })
+        match Self::exchange(slot.state) {
+            HELD => None,
+            high => Some(Self { slot, kept: Packed::read(slot.state, high) }),
+        }
     }
 
+    /// Leaves the mark of who holds a slot, and takes what was there. Who finds the mark has changed
+    /// nothing.
     #[inline(always)]
-    fn try_lock(state: &Pair, unlocked: u64) -> Result<u64, u64> {
-        let (taken, missed) = (Ordering::Acquire, Ordering::Relaxed);
-        state[HIGH].compare_exchange_weak(unlocked, unlocked | LOCKED, taken, missed)
+    fn exchange(state: &Pair) -> u64 {
+        state[HIGH].swap(HELD, Ordering::Acquire)
     }
 
-    /// Takes the bit when whoever has it lets go.
+    /// Takes it when whoever has it lets go.
     #[cold]
-    fn wait_for(state: &Pair, mut high: u64) -> u64 {
+    fn wait_for(state: &Pair) -> u64 {
         let mut tries = 0;
         loop {
-            if high & LOCKED != 0 {
-                tries += 1;
-                spin(tries);
-                high = state[HIGH].load(Ordering::Relaxed);
-            }
-            let unlocked = high & !LOCKED;
-            match Self::try_lock(state, unlocked) {
-                Ok(_) => return unlocked,
-                Err(found) => high = found,
+            tries += 1;
+            spin(tries);
+            // Only looked at meanwhile: an exchange would take the memory from who has it.
+            if state[HIGH].load(Ordering::Relaxed) != HELD {
+                match Self::exchange(state) {
+                    HELD => {}
+                    high => return high,
+                }
             }
         }
     }
@@ -739,7 +742,7 @@ impl Drop for Locked<'_> {
     #[inline]
     fn drop(&mut self) {
         self.slot.state[LOW].store(self.kept.low, Ordering::Relaxed);
-        self.slot.state[HIGH].store(self.kept.high, Ordering::Release);
+        sync::let_go(&self.slot.state[HIGH], self.kept.high, HELD);
     }
 }
 
