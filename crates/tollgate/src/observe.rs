@@ -259,15 +259,17 @@ impl Kept {
     fn see(&mut self, seen: &Seen, write: impl FnOnce(&mut String)) {
         let &Seen { key, now, requests, denials, early, used, .. } = seen;
         let present = &mut self.slices.present;
-        let mut written: Option<Arc<str>> = None;
         let (mut write, text) = (Some(write), &mut self.text);
-        let mut shown = || {
-            let shown = written.get_or_insert_with(|| {
+        let mut shown = |to: &mut String| {
+            if let Some(write) = write.take() {
                 text.clear();
-                write.take().expect("it is written once")(text);
-                cut(text)
-            });
-            Arc::clone(shown)
+                write(text);
+                cut(text);
+            }
+            // No more room than the longest takes.
+            to.clear();
+            to.reserve_exact(text.len());
+            to.push_str(text);
         };
         if requests > 0 {
             let counter = present.busiest.count(key, requests, now, &mut shown);

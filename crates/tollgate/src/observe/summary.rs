@@ -51,6 +51,12 @@ pub(super) struct Summary {
     pub(super) counters: Vec<Counter>,
 }
 
+impl Counter {
+    fn with_text(&self, text: &str) -> Self {
+        Self { text: text.into(), ..*self }
+    }
+}
+
 impl Summary {
     /// One summary of the times of several.
     pub(super) fn merged<'s>(parts: impl Iterator<Item = &'s Self> + Clone) -> Self {
@@ -97,7 +103,13 @@ fn together_with(same: &[(&Counter, u64)], floors: u64) -> Counter {
 #[derive(Debug)]
 pub(super) struct Counters {
     total: u64,
+    /// Their texts are not in them yet.
     counters: Vec<Counter>,
+    /// By place, the text of its key. Written over by the next key there, so that keys that come and go take no
+    /// memory anew.
+    texts: Vec<String>,
+    /// What is in a counter meanwhile.
+    no_text: Arc<str>,
     /// By key, the place of its counter.
     places: HashMap<u64, u16, BuildHasherDefault<AlreadyHashed>>,
     /// The places of all counters as a heap, the smallest weight first.
@@ -113,6 +125,8 @@ impl Counters {
         Self {
             total: 0,
             counters: Vec::with_capacity(SUMMARY_KEYS),
+            texts: Vec::with_capacity(SUMMARY_KEYS),
+            no_text: Arc::default(),
             // Twice the room, so that keys that come and go never make it grow.
             places: HashMap::with_capacity_and_hasher(2 * SUMMARY_KEYS, Default::default()),
             heap: Vec::with_capacity(SUMMARY_KEYS),
@@ -120,13 +134,13 @@ impl Counters {
         }
     }
 
-    /// Counts a key, which is `write`'s to write if it is new.
+    /// Counts a key, which is `write`'s to write if it is new, in place of what is there.
     pub(super) fn count(
         &mut self,
         key: u64,
         weight: u64,
         now: Timestamp,
-        write: impl FnOnce() -> Arc<str>,
+        write: impl FnOnce(&mut String),
     ) -> &mut Counter {
         self.total += weight;
         let place = match self.places.get(&key) {
@@ -146,18 +160,20 @@ impl Counters {
 
     /// What was counted so far.
     pub(super) fn summary(&self) -> Summary {
-        Summary { total: self.total, floor: self.floor(), counters: self.counters.clone() }
+        let counters = self.counters.iter().zip(&self.texts);
+        let counters = counters.map(|(counter, text)| counter.with_text(text)).collect();
+        Summary { total: self.total, floor: self.floor(), counters }
     }
 
     /// The same, and begins anew.
     pub(super) fn end(&mut self) -> Summary {
-        let (total, floor) = (std::mem::take(&mut self.total), self.floor());
-        let mut counters = std::mem::replace(&mut self.counters, Vec::with_capacity(SUMMARY_KEYS));
-        counters.shrink_to_fit();
+        let summary = self.summary();
+        self.total = 0;
+        self.counters.clear();
         self.places.clear();
         self.heap.clear();
         self.in_heap.clear();
-        Summary { total, floor, counters }
+        summary
     }
 
     /// What a key may have had that has no counter.
@@ -179,13 +195,12 @@ impl Counters {
     }
 
     /// Finds a place for a new key: that of the smallest, if there is no other.
-    fn place_for(&mut self, key: u64, now: Timestamp, write: impl FnOnce() -> Arc<str>) -> usize {
-        let (error, text) = (0, write());
+    fn place_for(&mut self, key: u64, now: Timestamp, write: impl FnOnce(&mut String)) -> usize {
         let mut counter = Counter {
             key,
-            text,
+            text: Arc::clone(&self.no_text),
             weight: 0,
-            error,
+            error: 0,
             other: 0,
             early: 0,
             has_waited: false,
@@ -209,7 +224,12 @@ impl Counters {
             place
         };
         self.places.insert(key, place);
-        place.into()
+        let place = usize::from(place);
+        if place == self.texts.len() {
+            self.texts.push(String::new());
+        }
+        write(&mut self.texts[place]);
+        place
     }
 
     fn weight(&self, place: u16) -> u64 {
@@ -271,13 +291,12 @@ impl Hasher for AlreadyHashed {
     }
 }
 
-/// A key's text, cut if it is too long to be kept.
-pub(super) fn cut(text: &mut String) -> Arc<str> {
+/// Cuts a key's text if it is too long to be kept.
+pub(super) fn cut(text: &mut String) {
     if text.len() > KEY_TEXT_BYTES_MAX {
         text.truncate(text.floor_char_boundary(KEY_TEXT_BYTES_MAX));
         text.push('…');
     }
-    (&**text).into()
 }
 
 #[cfg(test)]
@@ -317,7 +336,7 @@ pub(super) mod tests {
     }
 
     fn count(counters: &mut Counters, key: u64, weight: u64) {
-        counters.count(number(key), weight, START, || key.to_string().into());
+        counters.count(number(key), weight, START, |text| *text = key.to_string());
     }
 
     /// Says that a summary is right of keys that came up so often: no figure too small, none too large by
@@ -391,7 +410,7 @@ pub(super) mod tests {
         let summary = |at: u64, waited| {
             let mut counters = Counters::new();
             let now = START.plus(tollgate_core::Micros::from_secs(at));
-            let counter = counters.count(7, 2, now, || "api:a".into());
+            let counter = counters.count(7, 2, now, |text| text.push_str("api:a"));
             (counter.other, counter.early, counter.used, counter.looks) = (3, 4, 5, 6);
             counter.has_waited = waited;
             counters.summary()
@@ -406,8 +425,34 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn a_key_that_takes_the_place_of_another_is_written_where_that_was() {
+        let mut counters = Counters::new();
+        let mut come = |keys: std::ops::Range<usize>| {
+            for key in keys {
+                counters.count(number(key as u64), 1, START, |text| {
+                    text.clear();
+                    text.push_str(&format!("{key:08}"));
+                });
+            }
+            counters.texts.iter().map(|text| text.as_ptr()).collect::<Vec<_>>()
+        };
+        let first = come(0..SUMMARY_KEYS);
+        assert_eq!(come(SUMMARY_KEYS..9 * SUMMARY_KEYS), first);
+        let ended = counters.end();
+        let told = ended.counters.iter().map(|counter| counter.text.parse().expect("a number"));
+        assert!(
+            told.clone().all(|key: usize| key >= 8 * SUMMARY_KEYS) && told.count() == SUMMARY_KEYS
+        );
+        assert!(counters.summary().counters.is_empty(), "what ended is not told again");
+    }
+
+    #[test]
     fn texts_are_cut_where_a_letter_begins() {
-        let text = |text: &str| cut(&mut text.to_owned()).to_string();
+        let text = |text: &str| {
+            let mut text = text.to_owned();
+            cut(&mut text);
+            text
+        };
         let longest = "a".repeat(KEY_TEXT_BYTES_MAX);
         assert_eq!(text(&longest), longest);
         assert_eq!(text(&format!("{longest}b")), format!("{longest}…"));
