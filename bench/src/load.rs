@@ -3,19 +3,19 @@
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use rustix::buffer::spare_capacity;
-use rustix::event::{PollFd, PollFlags, epoll, poll};
-use rustix::thread::set_current_timer_slack;
+use rustix::event::epoll;
 use rustix::time::Timespec;
 
 use crate::question::{Conversation, Script};
 
 /// A server that says nothing for so long has failed.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+const SILENCE: &str = "no answer came";
 
 /// How questions are spread over connections.
 #[derive(Clone, Copy)]
@@ -177,13 +177,14 @@ impl<'a> Load<'a> {
 
     /// Asks so many times a second, whether or not the server keeps up. A question that finds no connection
     /// free waits, and its wait counts from when it should have been asked.
+    ///
+    /// Never sleeps. A server would have to wake us for every answer: an interrupt to another core, which takes it
+    /// longer than most of what it does for a question, and which no client elsewhere costs it.
     pub fn at_rate(&mut self, per_second: f64, questions: usize) -> Result<Taken, String> {
-        // Otherwise the system takes its time to wake us: longer than an answer takes.
-        set_current_timer_slack(NonZeroU64::new(1)).expect("every thread has one");
         let start = Instant::now();
         let mut nanos = Vec::with_capacity(questions);
         let due_at = |asked: usize| start + Duration::from_secs_f64(asked as f64 / per_second);
-        let mut asked = 0;
+        let (mut asked, mut heard_at) = (0, start);
         while nanos.len() < questions {
             let now = Instant::now();
             while asked < questions
@@ -192,11 +193,11 @@ impl<'a> Load<'a> {
             {
                 asked += self.ask(number, 1, due_at(asked))?;
             }
-            // One that is due and was not asked waits for a connection, and that for an answer.
-            let is_to_come = asked < questions && due_at(asked) > now;
-            let pause = if is_to_come { due_at(asked) - now } else { PATIENCE };
-            for number in self.ready(pause)? {
-                self.hear(number, &mut nanos)?;
+            for number in self.ready(Duration::ZERO)? {
+                heard_at = self.hear(number, &mut nanos)?;
+            }
+            if now.saturating_duration_since(heard_at) > PATIENCE {
+                return Err(SILENCE.to_owned());
             }
         }
         Ok(Taken { seconds: start.elapsed().as_secs_f64(), nanos })
@@ -211,13 +212,10 @@ impl<'a> Load<'a> {
 
     /// The connections that have something to read, as soon as there are some or this much time has passed.
     fn ready(&mut self, pause: Duration) -> Result<Vec<usize>, String> {
-        // epoll itself knows whole milliseconds alone.
         let timeout = Timespec::try_from(pause).expect("it is short");
         let mut events = Vec::with_capacity(64);
-        let waited = poll(&mut [PollFd::new(&self.epoll, PollFlags::IN)], Some(&timeout));
-        let at_once = Some(&Timespec::default());
-        match waited.and_then(|_| epoll::wait(&self.epoll, spare_capacity(&mut events), at_once)) {
-            Ok(0) if pause >= PATIENCE => Err("no answer came".to_owned()),
+        match epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&timeout)) {
+            Ok(0) if pause == PATIENCE => Err(SILENCE.to_owned()),
             Ok(_) => {
                 Ok(events.iter().map(|event: &epoll::Event| event.data.u64() as usize).collect())
             }

@@ -19,13 +19,14 @@ mod timing;
 mod tollgate;
 mod traffic;
 
+use std::iter;
 use std::time::Instant;
 
 use colliding::Waits;
 use contender::{Contender, Entrant, KEYED, POLICIES};
 use memory::Footprint;
 use timing::Timing;
-use tollgate_bench::report::{self, ABSENT, Table, kibibytes};
+use tollgate_bench::report::{self, ABSENT, Bar, Reached, Table, kibibytes};
 use traffic::Distribution;
 
 const SIZES: [Size; 3] = [
@@ -52,8 +53,9 @@ cargo xtask bench
 ```
 
 In the tables, *÷ floor* is how many times the floor's time a decision takes, *governor ÷* how many times as fast as governor
-it is, and *2 ÷ 1* how much more two threads get done than one. With two threads the nanoseconds are each thread's, so
-that threads which do not hinder each other show the same figure as one.
+it is, and *2 ÷ 1* how much more two threads get done than one. Each thread has a core of its own. With two threads the
+nanoseconds are each thread's, so that threads which do not hinder each other show the same figure as one. *32 at a time* are the
+states of the row above, in the same memory.
 
 What is between the marks below is written by that command.
 ";
@@ -62,6 +64,11 @@ What is between the marks below is written by that command.
 const PROBE_KEYS: usize = 1_000_000;
 const MOST_BYTES: f64 = 12.0 * 1024.0 * 1024.0 * 1024.0;
 const MOST_SECONDS: f64 = 180.0;
+
+/// What the rows of ours begin with.
+const OURS: &str = "tollgate";
+
+const MOST_KEYS: usize = SIZES[2].keys;
 
 struct Size {
     keys: usize,
@@ -92,13 +99,15 @@ fn main() {
         tables.push(table);
         since = Instant::now();
     };
-    options.memory().into_iter().for_each(&mut add);
+    let mut reached = Vec::new();
+    options.memory(&mut reached).into_iter().for_each(&mut add);
     for size in options.sizes() {
-        options.keyed(size, &mut add);
+        options.keyed(size, &mut reached, &mut add);
     }
-    options.colliding().into_iter().for_each(&mut add);
+    options.colliding(&mut reached).into_iter().for_each(&mut add);
     // Last, because the memory it frees stays with the process and would be missing for 10 million keys.
-    options.policy().into_iter().for_each(&mut add);
+    options.policy(&mut reached).into_iter().for_each(&mut add);
+    report::reach_table(reached).into_iter().for_each(&mut add);
     if !options.quick && options.only.is_none() {
         let tables: Vec<String> = tables.iter().map(Table::to_string).collect();
         report::write("bench", INTRODUCTION, &format!("{circumstances}\n{}", tables.join("\n")));
@@ -135,7 +144,7 @@ impl Options {
     }
 
     /// Bytes per key, from fresh processes.
-    fn memory(&self) -> Option<Table> {
+    fn memory(&self, reached: &mut Vec<Reached>) -> Option<Table> {
         let mut rows = Vec::new();
         let mut notes = Vec::new();
         for entrant in KEYED {
@@ -147,6 +156,16 @@ impl Options {
                     fits(entrant, size).map(|()| memory::measure(entrant, size.keys))
                 });
                 row.extend(bytes_per_key(footprint.as_ref(), size));
+                if let Some(Ok(footprint)) = &footprint
+                    && entrant.name.starts_with(OURS)
+                    && size.keys == MOST_KEYS
+                {
+                    reached.push(Reached {
+                        what: format!("{}: bytes of a key, {}", entrant.name, size.title),
+                        measured: footprint.resident_bytes / size.keys as f64,
+                        bar: Bar::AtMost(48.0),
+                    });
+                }
                 notes.extend(footprint.and_then(Result::err));
             }
             rows.push(row);
@@ -165,7 +184,7 @@ impl Options {
     }
 
     /// Keys that somebody chose, beside random ones.
-    fn colliding(&self) -> Option<Table> {
+    fn colliding(&self, reached: &mut Vec<Reached>) -> Option<Table> {
         if !self.wants("colliding") {
             return None;
         }
@@ -182,7 +201,12 @@ impl Options {
                 *waits = waits.better(Waits::measure(&**contender, window));
             }
         }
-        let [random, _] = waits;
+        let [random, chosen] = waits;
+        reached.push(Reached {
+            what: "keys chosen to collide: p99 ÷ random ones'".to_owned(),
+            measured: chosen.p99_nanos as f64 / random.p99_nanos as f64,
+            bar: Bar::AtMost(2.0),
+        });
         let row = |((name, _), waits): (&(&str, Vec<String>), &Waits)| {
             vec![
                 (*name).to_owned(),
@@ -200,7 +224,7 @@ impl Options {
     }
 
     /// The whole decision of a policy.
-    fn policy(&self) -> Option<Table> {
+    fn policy(&self, reached: &mut Vec<Reached>) -> Option<Table> {
         let label = |entrant: &Entrant| format!("policy {}", entrant.name);
         let entrants: Vec<_> =
             POLICIES.iter().filter(|entrant| self.wants(&label(entrant))).collect();
@@ -214,7 +238,15 @@ impl Options {
         let traffic = Distribution::Uniform.traffic(&users);
         eprintln!("policy");
         let [timings] = timing::compare(&contenders, &traffic, [1], self.rounds());
-        let baseline = entrants.iter().position(|entrant| entrant.name == "limitador");
+        let row_of = |name| entrants.iter().position(|entrant| entrant.name == name);
+        let baseline = row_of("limitador");
+        if let (Some(limitador), Some(ours)) = (baseline, row_of(OURS)) {
+            reached.push(Reached {
+                what: "a policy of 50 limits: times as fast as limitador".to_owned(),
+                measured: timings[limitador].wall_nanos / timings[ours].wall_nanos,
+                bar: Bar::AtLeast(8.0),
+            });
+        }
         let row = |((entrant, contender), timing): ((&&Entrant, &&dyn Contender), &Timing)| {
             let asked = &traffic[..10_000];
             // This thread is new to the contender, and tollgate looks closely at the first requests of one.
@@ -238,12 +270,12 @@ impl Options {
                 .map(str::to_owned)
                 .into(),
             rows: entrants.iter().zip(&contenders).zip(&timings).map(row).collect(),
-            notes: vec!["tollgate allocates for the few requests alone that it looks at closely, to tell who sends most: one in hundreds at this pace. All users were known to limitador before those limits were added that do not apply, since that takes it more than a minute otherwise.".to_owned()],
+            notes: vec!["tollgate allocates every ten seconds alone, for the list of who sent most. All users were known to limitador before those limits were added that do not apply, since that takes it more than a minute otherwise.".to_owned()],
         })
     }
 
     /// One keyed limit. All contenders are held at once, so that they can take turns.
-    fn keyed(&self, size: &Size, add: &mut impl FnMut(Table)) {
+    fn keyed(&self, size: &Size, reached: &mut Vec<Reached>, add: &mut impl FnMut(Table)) {
         let label = |distribution: Distribution, entrant: &Entrant| {
             format!("keyed {} {} {}", size.name, distribution.name(), entrant.name)
         };
@@ -264,20 +296,23 @@ impl Options {
         let keys = traffic::keys(size.keys);
         let contenders = build(&entrants, &keys);
         for distribution in Distribution::ALL {
-            let (entrants, contenders): (Vec<&Entrant>, Vec<&dyn Contender>) = entrants
+            let (names, contenders): (Vec<&str>, Vec<&dyn Contender>) = entrants
                 .iter()
                 .zip(&contenders)
                 .filter(|(entrant, _)| self.wants(&label(distribution, entrant)))
-                .map(|(entrant, contender)| (*entrant, &**contender))
+                .flat_map(|(entrant, contender)| {
+                    iter::once((entrant.name, &**contender)).chain(contender.in_batches())
+                })
                 .unzip();
-            if entrants.is_empty() {
+            if names.is_empty() {
                 continue;
             }
             eprintln!("keyed {} {}", size.name, distribution.name());
             let traffic = distribution.traffic(&keys);
             let [one, two] = timing::compare(&contenders, &traffic, [1, 2], self.rounds());
-            let mut table = keyed_table(&entrants, &one, &two);
+            let mut table = keyed_table(&names, &one, &two);
             table.title = format!("{}, {}", size.title, distribution.name());
+            reached.extend(keyed_reached(size, distribution, &names, [&one, &two]));
             table.notes.extend(notes.iter().cloned());
             add(table);
         }
@@ -309,13 +344,13 @@ fn fits(entrant: &Entrant, size: &Size) -> Result<(), String> {
 }
 
 /// A row for each contender with one thread, then for each with two. The caller gives it a title.
-fn keyed_table(entrants: &[&Entrant], one: &[Timing], two: &[Timing]) -> Table {
-    let row_of = |name| entrants.iter().position(|entrant| entrant.name == name);
+fn keyed_table(names: &[&str], one: &[Timing], two: &[Timing]) -> Table {
+    let row_of = |name| names.iter().position(|one| *one == name);
     let (floor, governor) = (row_of("floor"), row_of("governor"));
     let row = |threads: usize, timings: &[Timing], row: usize| {
         let wall = |row: usize| timings[row].wall_nanos;
         vec![
-            entrants[row].name.to_owned(),
+            names[row].to_owned(),
             threads.to_string(),
             nanos(wall(row)),
             nanos(timings[row].cpu_nanos),
@@ -324,7 +359,7 @@ fn keyed_table(entrants: &[&Entrant], one: &[Timing], two: &[Timing]) -> Table {
             ratio(Some(threads as f64 * one[row].wall_nanos), Some(wall(row))),
         ]
     };
-    let rows = 0..entrants.len();
+    let rows = 0..names.len();
     Table {
         title: String::new(),
         header: ["contender", "threads", "ns", "CPU ns", "÷ floor", "governor ÷", "2 ÷ 1"]
@@ -333,6 +368,42 @@ fn keyed_table(entrants: &[&Entrant], one: &[Timing], two: &[Timing]) -> Table {
         rows: rows.clone().map(|n| row(1, one, n)).chain(rows.map(|n| row(2, two, n))).collect(),
         notes: busy(two).then(|| BUSY.to_owned()).into_iter().collect(),
     }
+}
+
+/// What is asked of one keyed limit, by timings with one thread and with two.
+fn keyed_reached(
+    size: &Size,
+    distribution: Distribution,
+    names: &[&str],
+    timings: [&[Timing]; 2],
+) -> Vec<Reached> {
+    let [one, two] = timings.map(|timings| {
+        let place = |name| names.iter().position(|one| *one == name);
+        move |name| place(name).map(|row| timings[row].wall_nanos)
+    });
+    let [ours, governor] = ["tollgate, token_bucket", "governor"].map(&one);
+    let faster = |least| ("times as fast as governor", governor, ours, Bar::AtLeast(least));
+    let asked = match (size.name, distribution) {
+        ("1k", Distribution::Uniform) => {
+            let each = two("tollgate, token_bucket").map(|nanos| nanos / 2.0);
+            vec![faster(1.0), ("two threads ÷ one", ours, each, Bar::AtLeast(1.6))]
+        }
+        ("1M", _) => vec![faster(4.0)],
+        ("10M", Distribution::Uniform) => {
+            let batch = one("tollgate, 32 at a time");
+            vec![
+                faster(5.0),
+                ("÷ floor", ours, one("floor"), Bar::AtMost(2.5)),
+                ("32 at a time, times as fast as one by one", ours, batch, Bar::AtLeast(2.0)),
+            ]
+        }
+        _ => Vec::new(),
+    };
+    let title = format!("{}, {}", size.title, distribution.name());
+    let reached = |(what, dividend, divisor, bar): (&str, Option<f64>, Option<f64>, Bar)| {
+        Some(Reached { what: format!("{title}: {what}"), measured: dividend? / divisor?, bar })
+    };
+    asked.into_iter().filter_map(reached).collect()
 }
 
 const BUSY: &str = "**The machine was busy:** no contender had two cores to itself in any round, so the wall time of two threads and *2 ÷ 1* say nothing here.";

@@ -7,6 +7,7 @@ use std::sync::Barrier;
 use std::time::Instant;
 
 use tollgate_bench::measure::on_core_nanos;
+use tollgate_bench::process::keep_to_core;
 
 use crate::contender::Contender;
 use crate::traffic::DRAWS;
@@ -78,7 +79,13 @@ fn time<'a>(contender: &dyn Contender, windows: impl Iterator<Item = &'a [String
     let runs: Vec<Run> = std::thread::scope(|scope| {
         let handles: Vec<_> = windows
             .iter()
-            .map(|window| scope.spawn(|| Run::measure(contender, window, &start)))
+            .enumerate()
+            .map(|(core, window)| {
+                scope.spawn({
+                    let start = &start;
+                    move || Run::measure(contender, window, start, core)
+                })
+            })
             .collect();
         handles.into_iter().map(|handle| handle.join().expect("no contender panics")).collect()
     });
@@ -100,7 +107,9 @@ struct Run {
 }
 
 impl Run {
-    fn measure(contender: &dyn Contender, window: &[String], start: &Barrier) -> Self {
+    fn measure(contender: &dyn Contender, window: &[String], start: &Barrier, core: usize) -> Self {
+        // Two threads that were started together are else on one core for as long as a round takes.
+        keep_to_core(None, core).expect("there are as many cores as threads");
         // The contender before us left the caches full of its own.
         contender.decide_all(&window[..window.len() / 8]);
         start.wait();

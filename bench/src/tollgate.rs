@@ -19,17 +19,14 @@ const BUCKET: (Quota, u32) = (Quota::per_day(1_000), 30_000_000);
 const BATCH: usize = 32;
 
 pub fn build_token_bucket(keys: &[String]) -> Box<dyn Contender> {
-    Box::new(Keyed::new(token_bucket(), keys))
+    let keyed = Arc::new(Keyed::new(token_bucket(), keys));
+    Box::new(Both { batch: Batch(Arc::clone(&keyed)), keyed })
 }
 
 pub fn build_sliding_window(keys: &[String]) -> Box<dyn Contender> {
     let period = Micros::from_secs(u64::from(QUOTA_SECONDS));
     let quota = Quota::new(QUOTA_COUNT, period).expect("an hour is a period");
     Box::new(Keyed::new(Limit::sliding_window(quota), keys))
-}
-
-pub fn build_batch(keys: &[String]) -> Box<dyn Contender> {
-    Box::new(Batch(Keyed::new(token_bucket(), keys)))
 }
 
 pub fn build_policy(users: &[String]) -> Box<dyn Contender> {
@@ -95,8 +92,29 @@ impl Contender for Keyed {
     }
 }
 
-/// The same, 32 at a time.
-struct Batch(Keyed);
+/// One by one, and the same states in batches.
+struct Both {
+    keyed: Arc<Keyed>,
+    batch: Batch,
+}
+
+impl Contender for Both {
+    #[inline]
+    fn decide(&self, key: &String) -> bool {
+        self.keyed.decide(key)
+    }
+
+    fn decide_all(&self, keys: &[String]) -> usize {
+        self.keyed.decide_all(keys)
+    }
+
+    fn in_batches(&self) -> Option<(&'static str, &dyn Contender)> {
+        Some(("tollgate, 32 at a time", &self.batch))
+    }
+}
+
+/// 32 at a time.
+struct Batch(Arc<Keyed>);
 
 impl Contender for Batch {
     fn decide(&self, key: &String) -> bool {
