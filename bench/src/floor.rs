@@ -1,7 +1,8 @@
 //! The least that a keyed decision can cost: hash, find, read the clock, compare-and-swap.
 //!
 //! It knows its keys beforehand and so needs neither growth, nor insertion under concurrency, nor forgetting;
-//! a rate limiter does all of that and can only be slower. The hash is keyed but no cryptographer's.
+//! a rate limiter does all of that and has more to do. The hash is keyed but no cryptographer's. Its table is on the
+//! heap as everybody's: who asks the system for large pages, or the processor for memory ahead, may still be quicker.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -3,11 +3,13 @@
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use rustix::buffer::spare_capacity;
-use rustix::event::epoll;
+use rustix::event::{PollFd, PollFlags, epoll, poll};
+use rustix::thread::set_current_timer_slack;
 use rustix::time::Timespec;
 
 use crate::question::{Conversation, Script};
@@ -25,6 +27,16 @@ pub struct Shape {
     pub in_flight: usize,
     /// Whether a connection waits for all its answers before it asks again, as clients do that pipeline.
     pub in_batches: bool,
+}
+
+/// What who asks at a rate does in between.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Between {
+    /// As most clients do. Where nobody has a core to itself, the cores are then the servers'.
+    Sleeps,
+    /// Looks for answers without a pause, on a core of its own. A server that wakes us sends an interrupt to another
+    /// core for every answer, which no client elsewhere costs it.
+    Looks,
 }
 
 /// A connection.
@@ -177,10 +189,14 @@ impl<'a> Load<'a> {
 
     /// Asks so many times a second, whether or not the server keeps up. A question that finds no connection
     /// free waits, and its wait counts from when it should have been asked.
-    ///
-    /// Never sleeps. A server would have to wake us for every answer: an interrupt to another core, which takes it
-    /// longer than most of what it does for a question, and which no client elsewhere costs it.
-    pub fn at_rate(&mut self, per_second: f64, questions: usize) -> Result<Taken, String> {
+    pub fn at_rate(
+        &mut self,
+        per_second: f64,
+        questions: usize,
+        between: Between,
+    ) -> Result<Taken, String> {
+        // Otherwise the system takes its time to wake us: longer than an answer takes.
+        set_current_timer_slack(NonZeroU64::new(1)).expect("every thread has one");
         let start = Instant::now();
         let mut nanos = Vec::with_capacity(questions);
         let due_at = |asked: usize| start + Duration::from_secs_f64(asked as f64 / per_second);
@@ -193,7 +209,13 @@ impl<'a> Load<'a> {
             {
                 asked += self.ask(number, 1, due_at(asked))?;
             }
-            for number in self.ready(Duration::ZERO)? {
+            // One that is due and was not asked waits for a connection, and that for an answer.
+            let pause = match between {
+                Between::Looks => Duration::ZERO,
+                Between::Sleeps if asked < questions && due_at(asked) > now => due_at(asked) - now,
+                Between::Sleeps => PATIENCE,
+            };
+            for number in self.ready(pause)? {
                 heard_at = self.hear(number, &mut nanos)?;
             }
             if now.saturating_duration_since(heard_at) > PATIENCE {
@@ -212,10 +234,16 @@ impl<'a> Load<'a> {
 
     /// The connections that have something to read, as soon as there are some or this much time has passed.
     fn ready(&mut self, pause: Duration) -> Result<Vec<usize>, String> {
-        let timeout = Timespec::try_from(pause).expect("it is short");
         let mut events = Vec::with_capacity(64);
-        match epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&timeout)) {
-            Ok(0) if pause == PATIENCE => Err(SILENCE.to_owned()),
+        let mut waited = Ok(0);
+        if !pause.is_zero() {
+            // epoll itself knows whole milliseconds alone.
+            let timeout = Timespec::try_from(pause).expect("it is short");
+            waited = poll(&mut [PollFd::new(&self.epoll, PollFlags::IN)], Some(&timeout));
+        }
+        let at_once = Some(&Timespec::default());
+        match waited.and_then(|_| epoll::wait(&self.epoll, spare_capacity(&mut events), at_once)) {
+            Ok(0) if pause >= PATIENCE => Err(SILENCE.to_owned()),
             Ok(_) => {
                 Ok(events.iter().map(|event: &epoll::Event| event.data.u64() as usize).collect())
             }

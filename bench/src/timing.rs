@@ -56,8 +56,8 @@ pub fn compare<const N: usize>(
             for ((best, contender), window) in best.iter_mut().zip(contenders).zip(&windows) {
                 let windows = traffic.chunks(*window).cycle().skip(first).take(threads);
                 *best = best.better(time(*contender, windows));
+                first += threads;
             }
-            first += threads;
         }
     }
     best

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use bodies::Way;
 use client::{CONNECTIONS, CONNECTIONS_2, STREAMS};
 use proxy::{Programs, Proxy, Running};
-use tollgate_bench::load::{Link, Load, Shape, Taken};
+use tollgate_bench::load::{Between, Link, Load, Shape, Taken};
 use tollgate_bench::process::{First, keep_to_core, raise_limits};
 use tollgate_bench::question::{Question, Script};
 use tollgate_bench::report::{self, Bar, Reached, Table, median};
@@ -288,7 +288,7 @@ impl Bench {
             let mut both = Both::default();
             for _ in 0..self.rounds * TURNS {
                 for (load, taken) in loads.iter_mut().zip(&mut both) {
-                    taken.add(load.at_rate(rate, self.questions / TURNS)?);
+                    taken.add(load.at_rate(rate, self.questions / TURNS, Between::Looks)?);
                 }
             }
             Ok(both)

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tollgate_bench::load::{Load, Shape};
+use tollgate_bench::load::{Between, Load, Shape};
 use tollgate_bench::question::{Question, Script};
 use tollgate_bench::report::{Bar, Reached, Table};
 use tollgate_bench::serve::{Protocol, Server};
@@ -38,7 +38,7 @@ pub fn table(program: &Path, rounds: usize, reached: &mut Vec<Reached>) -> Resul
     let mut load = Load::connect(server.address(Protocol::Resp), &script, shape)?;
     let mut page = Page::open(server.address(Protocol::Admin))?;
     // Until then there is little to tell.
-    load.at_rate(DECISIONS_A_SECOND, DECISIONS_A_SECOND as usize)?;
+    load.at_rate(DECISIONS_A_SECOND, DECISIONS_A_SECOND as usize, Between::Sleeps)?;
     let (mut rates, mut percents) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
         let start = server.thread_cpu_nanos(THREAD);
@@ -68,7 +68,7 @@ fn decide(load: &mut Load<'_>, page: &mut Page) -> Result<(f64, f64), String> {
     thread::scope(|scope| {
         let asking = scope.spawn(|| page.ask_until(&is_over));
         let questions = (DECISIONS_A_SECOND * TURN_SECONDS) as usize;
-        let taken = load.at_rate(DECISIONS_A_SECOND, questions);
+        let taken = load.at_rate(DECISIONS_A_SECOND, questions, Between::Sleeps);
         is_over.store(true, Ordering::Relaxed);
         let asked = asking.join().expect("it does not panic")?;
         Ok((taken?.seconds, asked))

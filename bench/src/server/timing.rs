@@ -1,6 +1,6 @@
 //! CPU time and waits, by turns.
 
-use tollgate_bench::load::{Load, Shape, Taken};
+use tollgate_bench::load::{Between, Load, Shape, Taken};
 use tollgate_bench::question::Script;
 use tollgate_bench::serve::Server;
 
@@ -77,7 +77,7 @@ impl<'a> Fleet<'a> {
         let mut best: Option<Cost> = None;
         for _ in 0..rounds {
             let before = self.server(contender).cpu_nanos();
-            let taken = load.at_rate(half, questions)?;
+            let taken = load.at_rate(half, questions, Between::Sleeps)?;
             let cost = self.cost_since(before, contender, taken, questions);
             if best.is_none_or(|best| cost.p99_micros < best.p99_micros) {
                 best = Some(cost);

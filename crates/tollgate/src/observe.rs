@@ -267,7 +267,6 @@ impl Kept {
                 cut(text);
             }
             // No more room than the longest takes.
-            to.clear();
             to.reserve_exact(text.len());
             to.push_str(text);
         };

@@ -256,8 +256,8 @@ mod tests {
         slices.advance(after(secs));
         let (key, text, now) = (number(key), key.to_string(), after(secs));
         slices.present.requests += 1;
-        slices.present.busiest.count(key, 1, now, |to| to.clone_from(&text));
-        slices.present.most_denied.count(key, 1, now, |to| to.clone_from(&text));
+        slices.present.busiest.count(key, 1, now, |to| to.push_str(&text));
+        slices.present.most_denied.count(key, 1, now, |to| to.push_str(&text));
     }
 
     fn told(slices: &mut Slices, secs: u64, span: Span) -> (Slice, Micros) {

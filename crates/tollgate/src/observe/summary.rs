@@ -134,7 +134,7 @@ impl Counters {
         }
     }
 
-    /// Counts a key, which is `write`'s to write if it is new, in place of what is there.
+    /// Counts a key, which is `write`'s to write if it is new.
     pub(super) fn count(
         &mut self,
         key: u64,
@@ -187,7 +187,13 @@ impl Counters {
     pub(super) fn room(&self) -> usize {
         // What a map can take depends on what left it; it grows to at least twice as much.
         assert!(self.places.capacity() < 4 * SUMMARY_KEYS, "it has grown");
-        self.counters.capacity() + self.heap.capacity() + self.in_heap.capacity()
+        let longest = KEY_TEXT_BYTES_MAX + '…'.len_utf8();
+        assert!(
+            self.texts.iter().all(|text| text.capacity() <= longest),
+            "no more than the longest"
+        );
+        let lists = [&self.heap, &self.in_heap].map(Vec::capacity).iter().sum::<usize>();
+        self.counters.capacity() + self.texts.capacity() + lists
     }
 
     fn is_full(&self) -> bool {
@@ -225,8 +231,9 @@ impl Counters {
         };
         self.places.insert(key, place);
         let place = usize::from(place);
-        if place == self.texts.len() {
-            self.texts.push(String::new());
+        match self.texts.get_mut(place) {
+            Some(text) => text.clear(),
+            None => self.texts.push(String::new()),
         }
         write(&mut self.texts[place]);
         place
@@ -430,7 +437,6 @@ pub(super) mod tests {
         let mut come = |keys: std::ops::Range<usize>| {
             for key in keys {
                 counters.count(number(key as u64), 1, START, |text| {
-                    text.clear();
                     text.push_str(&format!("{key:08}"));
                 });
             }

@@ -126,8 +126,10 @@ fn memory_is_what_the_page_on_metrics_says() {
         lists(40),
         lists(longest)
     ));
-    // What is put together for a day: 23 hours, what has begun of each length, and the present.
-    let told = (23 + 3 + 1) * SUMMARY_KEYS * (counter + size_of::<(&Counter, u64)>());
+    // What is put together for a day: 23 hours, what has begun of each length, and the present, which has
+    // its texts copied.
+    let told = (23 + 3 + 1) * SUMMARY_KEYS * (counter + size_of::<(&Counter, u64)>())
+        + 2 * SUMMARY_KEYS * (shared + longest);
     says(format!(" {:.1} MB more while a day is told |", told as f64 / 1e6));
     says(format!(
         "| waits that were told | {} KiB |",
