@@ -3,10 +3,11 @@
 //! `cargo run --release --manifest-path bench/Cargo.toml -- [--quick] [--only SUBSTRING]`
 //!
 //! A full run writes `docs/benchmarks.md`; `--quick` (fewer keys and rounds) and `--only` (the measurements
-//! whose label contains the text: `memory 10M governor`, `keyed 1M zipf floor`, `colliding`, `policy limitador`)
-//! only print.
+//! whose label contains the text: `memory 10M governor`, `keyed 1M zipf floor`, `asked`, `colliding`,
+//! `policy limitador`) only print.
 
 mod allocator;
+mod asked;
 mod colliding;
 mod contender;
 mod floor;
@@ -46,7 +47,8 @@ and fetches ahead, and so can be quicker where memory is what counts.)
 
 Machines are noisy, so read the ratios and not the nanoseconds. Contenders take turns within short rounds and the best round
 of each counts. With a million keys and more, ratios between contenders move by a quarter from run to run on a virtual machine:
-whose memory is how far from the core is settled when it is given out. Keys are 13 bytes and all of them are known to the
+whose memory is how far from the core is settled when it is given out. So what tollgate must reach is asked in seven processes,
+with only those in them whom it is about, and their median counts; the tables before that are of one process, with all. Keys are 13 bytes and all of them are known to the
 contender before it is timed; what is asked is drawn beforehand, the same for all. The quota is too large for a denial. Whatever
 a contender's interface makes its user build for a decision (an owned string, a context) is part of the decision. Run it again,
 from the root of the repository, with
@@ -91,6 +93,11 @@ fn main() {
     {
         return memory::run_child(name, keys);
     }
+    if let [first, size, rounds] = &arguments[..]
+        && first == asked::ARGUMENT
+    {
+        return asked::run_child(size, rounds);
+    }
     let options = Options::parse(arguments);
     let circumstances = report::circumstances(&peers());
     println!("{circumstances}");
@@ -105,8 +112,9 @@ fn main() {
     let mut reached = Vec::new();
     options.memory(&mut reached).into_iter().for_each(&mut add);
     for size in options.sizes() {
-        options.keyed(size, &mut reached, &mut add);
+        options.keyed(size, &mut add);
     }
+    options.asked(&mut reached).into_iter().for_each(&mut add);
     options.colliding(&mut reached).into_iter().for_each(&mut add);
     // Last, because the memory it frees stays with the process and would be missing for 10 million keys.
     options.policy(&mut reached).into_iter().for_each(&mut add);
@@ -144,6 +152,20 @@ impl Options {
 
     fn rounds(&self) -> usize {
         if self.quick { 8 } else { 25 }
+    }
+
+    fn processes(&self) -> usize {
+        if self.quick { 3 } else { 7 }
+    }
+
+    /// What is asked of one keyed limit.
+    fn asked(&self, reached: &mut Vec<Reached>) -> Option<Table> {
+        if !self.wants("asked") {
+            return None;
+        }
+        let (table, figures) = asked::measure(self.sizes(), self.processes(), self.rounds());
+        reached.extend(figures);
+        Some(table)
     }
 
     /// Bytes per key, from fresh processes.
@@ -278,7 +300,7 @@ impl Options {
     }
 
     /// One keyed limit. All contenders are held at once, so that they can take turns.
-    fn keyed(&self, size: &Size, reached: &mut Vec<Reached>, add: &mut impl FnMut(Table)) {
+    fn keyed(&self, size: &Size, add: &mut impl FnMut(Table)) {
         let label = |distribution: Distribution, entrant: &Entrant| {
             format!("keyed {} {} {}", size.name, distribution.name(), entrant.name)
         };
@@ -315,7 +337,6 @@ impl Options {
             let [one, two] = timing::compare(&contenders, &traffic, [1, 2], self.rounds());
             let mut table = keyed_table(&names, &one, &two);
             table.title = format!("{}, {}", size.title, distribution.name());
-            reached.extend(keyed_reached(size, distribution, &names, [&one, &two]));
             table.notes.extend(notes.iter().cloned());
             add(table);
         }
@@ -371,43 +392,6 @@ fn keyed_table(names: &[&str], one: &[Timing], two: &[Timing]) -> Table {
         rows: rows.clone().map(|n| row(1, one, n)).chain(rows.map(|n| row(2, two, n))).collect(),
         notes: busy(two).then(|| BUSY.to_owned()).into_iter().collect(),
     }
-}
-
-/// What is asked of one keyed limit, by timings with one thread and with two.
-fn keyed_reached(
-    size: &Size,
-    distribution: Distribution,
-    names: &[&str],
-    timings: [&[Timing]; 2],
-) -> Vec<Reached> {
-    let [one, two] = timings.map(|timings| {
-        let place = |name| names.iter().position(|one| *one == name);
-        move |name| place(name).map(|row| timings[row].wall_nanos)
-    });
-    let [ours, governor] = ["tollgate, token_bucket", "governor"].map(&one);
-    let faster =
-        |least| ("token_bucket, times as fast as governor", governor, ours, Bar::AtLeast(least));
-    let asked = match (size.name, distribution) {
-        ("1k", Distribution::Uniform) => {
-            let each = two("tollgate, token_bucket").map(|nanos| nanos / 2.0);
-            vec![faster(1.0), ("token_bucket, two threads ÷ one", ours, each, Bar::AtLeast(1.6))]
-        }
-        ("1M", _) => vec![faster(4.0)],
-        ("10M", Distribution::Uniform) => {
-            let batch = one("tollgate, 32 at a time");
-            vec![
-                faster(5.0),
-                ("token_bucket, ÷ floor", ours, one("floor"), Bar::AtMost(2.5)),
-                ("32 at a time, times as fast as one by one", ours, batch, Bar::AtLeast(2.0)),
-            ]
-        }
-        _ => Vec::new(),
-    };
-    let title = format!("{}, {}", size.title, distribution.name());
-    let reached = |(what, dividend, divisor, bar): (&str, Option<f64>, Option<f64>, Bar)| {
-        Some(Reached { what: format!("{title}: {what}"), measured: dividend? / divisor?, bar })
-    };
-    asked.into_iter().filter_map(reached).collect()
 }
 
 const BUSY: &str = "**The machine was busy:** no contender had two cores to itself in any round, so the wall time of two threads and *2 ÷ 1* say nothing here.";
