@@ -1,12 +1,6 @@
 //! The atomics and locks of the hot path, or their model-checked stand-ins under `--cfg loom`.
 
 #[cfg(not(loom))]
-pub(crate) use std::thread_local;
-
-#[cfg(loom)]
-pub(crate) use loom::thread_local;
-
-#[cfg(not(loom))]
 pub(crate) use std::sync::{
     Mutex, MutexGuard,
     atomic::{AtomicU64, AtomicUsize, Ordering},

@@ -4,8 +4,7 @@
 //! last word, so a decision about a known key waits for nobody but another decision about the same key,
 //! and writes to one cache line; only who is not in its home
 //! group takes the first slot of that for a moment, to see whose it is. Slots come in groups of four,
-//! which are two cache lines; a key lives in its home group, or in the next that had room, until it is
-//! asked about so often that it changes places with one at home. All four are
+//! which are two cache lines; a key lives in its home group, or in the next that had room. All four are
 //! compared at once, without a branch that the processor could guess wrong, and little is done with what
 //! comes of it: while it waits for a key's memory the processor looks a few hundred instructions ahead,
 //! and if the next key's address is among them both wait together. Most of what a decision costs is that
@@ -29,7 +28,6 @@
 //!   can close.
 //! - Between a key's home group and the key's own, every group is full.
 
-use std::cell::Cell;
 use std::hint::select_unpredictable;
 use std::{fmt, io};
 
@@ -39,7 +37,7 @@ use crate::bounds::{LIMITS_MAX, SHARD_SLOTS_MAX, SHARD_SLOTS_MIN, VICTIMS_LOOKED
 use crate::fingerprint::Fingerprint;
 use crate::memory::Reserved;
 use crate::pages::{self, Pages};
-use crate::sync::{self, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, spin, thread_local};
+use crate::sync::{self, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, spin};
 use crate::upkeep::Upkeep;
 
 /// What is kept of one key: the number of the limit its state was written under, and the state.
@@ -103,14 +101,6 @@ const GROUP_BYTES: usize = size_of::<Group>();
 
 /// A table of no more groups than this, 1 MiB, is at hand in a core's own cache.
 const NEAR_GROUPS: usize = (1 << 20) / GROUP_BYTES;
-
-/// Decisions of a thread about keys past their home group, of which one moves its key. Moving takes as
-/// long as several decisions, and is of no use where all keys are asked about alike.
-const PASSES_FOR_A_MOVE: usize = 32;
-
-thread_local! {
-    static PASSES: Cell<usize> = Cell::default();
-}
 
 /// Two words that are read and written together.
 type Pair = [AtomicU64; 2];
@@ -198,35 +188,9 @@ impl Table {
     #[inline(always)]
     pub(crate) fn lock_known<'t>(&'t self, key: Fingerprint, home: Home<'t>) -> Option<Locked<'t>> {
         match Locked::new(likely(home.0, key)).of(key) {
-            None => self.lock_past_home(key),
+            None => self.lock_at(self.find_past_home(self.place_of(key), key)?, key),
             locked => locked,
         }
-    }
-
-    /// The same for a key that is not in its home group. Of every few such decisions one lets its key
-    /// come home, so that it is those seldom asked about that are found late.
-    #[inline(never)]
-    fn lock_past_home(&self, key: Fingerprint) -> Option<Locked<'_>> {
-        let found = self.find_past_home(self.place_of(key), key)?;
-        let passes = PASSES.with(|passes| passes.replace(passes.get().wrapping_add(1)));
-        if !passes.is_multiple_of(PASSES_FOR_A_MOVE) {
-            return self.lock_at(found, key);
-        }
-        self.bring_home(key, passes / PASSES_FOR_A_MOVE % GROUP);
-        self.lock_at(self.find(key)?, key)
-    }
-
-    /// Lets a key that had to pass its home group by change places with one that lives there. That one
-    /// is then further from its own home, and all groups between are as full as they were.
-    fn bring_home(&self, key: Fingerprint, with: usize) {
-        let shard = self.lock_shard_of(key);
-        let place = self.place(self.layout(), shard.index);
-        let Some(found) = self.find_past_home(place, key) else { return };
-        let home = place.home(key) + with;
-        let (key, record) = Locked::new(self.slot(found)).vacate();
-        let (other, its_record) = Locked::new(self.slot(home)).vacate();
-        Locked::new(self.slot(home)).settle(key, record);
-        Locked::new(self.slot(found)).settle(other, its_record);
     }
 
     /// The same, unless somebody else has locked it.
@@ -822,51 +786,10 @@ impl Packed {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use tollgate_core::{Cost, Limit, Quota, Timestamp};
+    use tollgate_core::Timestamp;
 
     use super::*;
     use crate::{Clock, MemoryStore};
-
-    #[test]
-    fn a_key_that_is_asked_about_often_comes_home_and_nobody_loses_its_state() {
-        let store = MemoryStore::with_max_bytes(Clock::manual(Timestamp::EPOCH), 1 << 22).unwrap();
-        let (table, upkeep) = (&store.table, store.upkeep(Timestamp::EPOCH));
-        // All have one home, so that every group but the last they fill is full.
-        let keys: Vec<Fingerprint> =
-            (1..=6).map(|first| Fingerprint { first, second: 1 }).collect();
-        let limit = store.enroll(Limit::token_bucket(Quota::per_day(100), 100).unwrap()).unwrap();
-        let Limit::Counter(bucket) = &limit.limit else { unreachable!("a bucket counts") };
-        let record = |key: &Fingerprint| {
-            let cost = Cost::new(key.first as u32);
-            let word = bucket.step(Word::VACANT, Timestamp::EPOCH, cost).word;
-            Record { limit: limit.number, word }
-        };
-        for key in &keys {
-            let mut shard = table.lock_shard_of(*key);
-            let index = table.find_or_insert(&mut shard, *key, &upkeep).unwrap();
-            table.lock_at(index, *key).unwrap().write(record(key));
-        }
-        let is_home = |key| position(table.fetch(key).0, key).is_some();
-        let moves = 3 * GROUP;
-        let mut came_home = 0;
-        for pass in 0..moves * PASSES_FOR_A_MOVE {
-            let away: Vec<Fingerprint> =
-                keys.iter().copied().filter(|key| !is_home(*key)).collect();
-            assert_eq!(away.len(), keys.len() - GROUP);
-            let key = away[pass % away.len()];
-            let locked = table.lock_known(key, table.fetch(key)).expect("it is known");
-            assert_eq!(locked.record(), record(&key));
-            drop(locked);
-            came_home += usize::from(is_home(key));
-        }
-        assert_eq!(came_home, moves);
-        let all_are_there = keys.iter().all(|key| {
-            let found = table.find(*key).and_then(|index| table.lock_at(index, *key));
-            found.is_some_and(|locked| locked.record() == record(key))
-        });
-        assert!(all_are_there);
-        assert_eq!(table.keys(), keys.len());
-    }
 
     #[test]
     fn the_memory_that_is_fetched_is_that_of_the_home_also_while_shards_move() {

@@ -295,8 +295,7 @@ fn neighbours_of(key: u8) -> Vec<u8> {
     std::mem::take(&mut *found.lock().expect("no panic"))
 }
 
-/// Who is not at home takes the first slot there for a moment, to see whose it is; and a thread's first such
-/// decision lets its key change places with the one in that slot.
+/// Who is not at home takes the first slot there for a moment, to see whose it is.
 #[test]
 fn a_key_is_charged_while_one_that_had_no_room_at_its_home_is_looked_for() {
     let neighbours = neighbours_of(0);
