@@ -4,13 +4,11 @@
 //! processes see different ratios. Each figure is therefore the median of several processes, in which only those whom it
 //! is about take turns.
 
-use std::process::Command;
-
 use tollgate_bench::report::{Bar, Reached, Table, median};
 
 use crate::contender::{Contender, KEYED};
 use crate::traffic::{self, Distribution};
-use crate::{SIZES, Size, timing};
+use crate::{SIZES, Size, again, timing};
 
 /// The hidden argument with which this program runs itself.
 pub const ARGUMENT: &str = "--measure-asked";
@@ -96,14 +94,8 @@ fn of(size: &Size) -> impl Iterator<Item = &'static Asked> {
 
 /// What a fresh process measures, in the order of what is asked.
 fn run(size: &Size, rounds: usize) -> Vec<f64> {
-    let program = std::env::current_exe().expect("this program has a path");
-    let output = Command::new(program)
-        .args([ARGUMENT, size.name, &rounds.to_string()])
-        .output()
-        .expect("this program can run itself");
-    let text = String::from_utf8_lossy(&output.stdout);
-    let ratios: Vec<f64> = text.split_whitespace().flat_map(str::parse).collect();
-    assert_eq!(ratios.len(), of(size).count(), "measuring what is asked: {output:?}");
+    let ratios = again::numbers(&[ARGUMENT, size.name, &rounds.to_string()]);
+    assert_eq!(ratios.len(), of(size).count(), "measuring what is asked of {}", size.name);
     ratios
 }
 

@@ -6,6 +6,7 @@
 //! whose label contains the text: `memory 10M governor`, `keyed 1M zipf floor`, `asked`, `colliding`,
 //! `policy limitador`) only print.
 
+mod again;
 mod allocator;
 mod asked;
 mod colliding;

@@ -2,9 +2,9 @@
 //!
 //! Each figure comes from a fresh process, since a process that has freed memory does not give all of it back.
 
-use std::process::Command;
 use std::time::Instant;
 
+use crate::again;
 use crate::allocator;
 use crate::contender::{Entrant, KEYED};
 use crate::traffic;
@@ -25,15 +25,9 @@ pub struct Footprint {
 
 /// Measures in a child process.
 pub fn measure(entrant: &Entrant, keys: usize) -> Footprint {
-    let program = std::env::current_exe().expect("this program has a path");
-    let output = Command::new(program)
-        .args([ARGUMENT, entrant.name, &keys.to_string()])
-        .output()
-        .expect("this program can run itself");
-    let text = String::from_utf8_lossy(&output.stdout);
-    let numbers: Vec<f64> = text.split_whitespace().flat_map(str::parse).collect();
+    let numbers = again::numbers(&[ARGUMENT, entrant.name, &keys.to_string()]);
     let [heap_bytes, resident_bytes, build_seconds] = numbers[..] else {
-        panic!("measuring the memory of {}: {output:?}", entrant.name);
+        panic!("measuring the memory of {}: {numbers:?}", entrant.name);
     };
     Footprint { heap_bytes, resident_bytes, build_seconds }
 }
