@@ -249,7 +249,7 @@ impl TokenBucket {
     pub(crate) fn charged(&self, word: Word, standing: &Standing, cost: Cost, price: u64) -> Step {
         let bucket = Bucket { debt: standing.debt + price, updated_at: standing.now };
         Step {
-            word: if price == 0 { word } else { bucket.into() },
+            word: if cost == Cost::PEEK { word } else { bucket.into() },
             is_allowed: true,
             delay: Micros::ZERO,
             receipt: Receipt { at: standing.now, cost, debt_before: standing.debt },

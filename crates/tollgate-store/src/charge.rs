@@ -42,6 +42,12 @@ impl<'a> Charge<'a> {
             is_leased: false,
         }
     }
+
+    /// The same for whoever goes by the key's fingerprint. A caller's key then need not be in memory for it.
+    #[inline(always)]
+    pub(crate) const fn without_key(self) -> Self {
+        Self { key: Key { limit: "", values: &[] }, named: None, ..self }
+    }
 }
 
 /// Whether a limit's denial denies the request.

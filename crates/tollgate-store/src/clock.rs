@@ -33,7 +33,10 @@ impl Clock {
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let wall_micros = u64::try_from(since_epoch.as_micros()).unwrap_or(u64::MAX);
         let micros_per_lap = micros_per_lap(&clock);
-        Self(Source::System { clock, read_at, wall_micros, micros_per_lap })
+        // Counters of two cores may differ by a little. None is behind a second ago or so, from where we count.
+        let before = read_at.min(1 << 31);
+        let wall_micros = wall_micros.saturating_sub(micros(before, micros_per_lap));
+        Self(Source::System { clock, read_at: read_at - before, wall_micros, micros_per_lap })
     }
 
     /// A clock that stands at `now` until it is moved; its clones move with it.
@@ -61,10 +64,8 @@ impl Clock {
     pub fn at(&self, Started(started): Started) -> Timestamp {
         match &self.0 {
             Source::System { read_at, wall_micros, micros_per_lap, .. } => {
-                // Counters of two cores may differ by a little.
-                let ticks = started.saturating_sub(*read_at);
-                let micros = (u128::from(ticks) * u128::from(*micros_per_lap)) >> 64;
-                Timestamp::from_micros(wall_micros + micros as u64)
+                let ticks = started.wrapping_sub(*read_at);
+                Timestamp::from_micros(wall_micros + micros(ticks, *micros_per_lap))
             }
             Source::Manual(_) => Timestamp::from_micros(started),
         }
@@ -107,6 +108,12 @@ pub(crate) fn moment() -> tokio::time::Instant {
     tokio::time::Instant::now()
 }
 
+/// How long so many ticks take, of a clock of which 2^64 take so many microseconds.
+#[inline]
+fn micros(ticks: u64, micros_per_lap: u64) -> u64 {
+    ((u128::from(ticks) * u128::from(micros_per_lap)) >> 64) as u64
+}
+
 /// How long 2^64 ticks of a clock take: ticks become microseconds in one multiplication, where the
 /// clock's own way takes two and some branches. Told from 2^50 ticks, five days or more, so it is off
 /// by less than a microsecond in a year.
@@ -133,11 +140,22 @@ mod tests {
     }
 
     #[test]
+    fn a_core_whose_counter_is_a_little_behind_tells_a_time_a_little_before() {
+        let clock = Clock::system();
+        let Started(now) = clock.start();
+        let (told, behind) = (clock.at(Started(now)), clock.at(Started(now - 100_000_000)));
+        let off = told.since(behind).as_micros();
+        assert!((10_000..=200_000).contains(&off), "100 million ticks are {off} µs");
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros() as u64;
+        assert!(wall.abs_diff(told.as_micros()) < 60_000_000, "it is the wall clock's time");
+    }
+
+    #[test]
     fn ticks_are_as_long_as_the_clock_says() {
         let clock = quanta::Clock::new();
-        let micros_per_lap = u128::from(micros_per_lap(&clock));
+        let micros_per_lap = micros_per_lap(&clock);
         for ticks in [1, 999, 1 << 20, 1 << 40, 1 << 56_u64] {
-            let micros = ((u128::from(ticks) * micros_per_lap) >> 64) as u64;
+            let micros = micros(ticks, micros_per_lap);
             let told = clock.delta_as_nanos(0, ticks) / 1_000;
             let off = told.abs_diff(micros);
             // A year is 2^45 microseconds, and a clock is never right to that.

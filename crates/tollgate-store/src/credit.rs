@@ -16,7 +16,7 @@ impl MemoryStore {
     /// of that charge time has given back already.
     pub fn credit(&self, charge: &Charge<'_>) -> Taken {
         let (key, now) = (self.secret.fingerprint_of(charge), self.clock.now());
-        let Enrolled { limit, number } = charge.limit;
+        let Enrolled { limit, number, .. } = charge.limit;
         let slot = loop {
             let index = match self.table.find(key) {
                 Some(index) => Some(index),

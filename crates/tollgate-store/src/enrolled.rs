@@ -10,15 +10,21 @@ use std::sync::{Mutex, OnceLock};
 use tollgate_core::Limit;
 
 use crate::bounds::LIMITS_MAX;
+use crate::table::Stamp;
 
 /// A limit that a store knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Enrolled {
     pub(crate) limit: Limit,
     pub(crate) number: u32,
+    pub(crate) stamp: Stamp,
 }
 
 impl Enrolled {
+    fn new(limit: Limit, number: u32) -> Self {
+        Self { limit, number, stamp: Stamp::of(number) }
+    }
+
     /// The limit itself.
     pub fn limit(&self) -> &Limit {
         &self.limit
@@ -57,7 +63,7 @@ impl Register {
     pub(crate) fn enroll(&self, limit: Limit) -> Result<Enrolled, TooManyLimits> {
         let mut numbers = self.numbers.lock().expect("nothing under the register's lock panics");
         if let Some(number) = numbers.get(&limit) {
-            return Ok(Enrolled { limit, number: *number });
+            return Ok(Enrolled::new(limit, *number));
         }
         if numbers.len() == LIMITS_MAX {
             return Err(TooManyLimits);
@@ -68,7 +74,7 @@ impl Register {
         let written = self.chunks[chunk].get_or_init(empty)[place].set(limit);
         assert_eq!(written, Ok(()), "a number is given out once");
         numbers.insert(limit, number);
-        Ok(Enrolled { limit, number })
+        Ok(Enrolled::new(limit, number))
     }
 
     /// The limit with this number. A vacant state may name one that was never given out.

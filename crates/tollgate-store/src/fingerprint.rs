@@ -50,7 +50,8 @@ impl fmt::Debug for Named {
 }
 
 impl Fingerprint {
-    /// Of no key: an empty slot.
+    /// Of no key: an empty slot. A key that had it would not be counted; that is as unlikely as that it has
+    /// the fingerprint of a given other.
     pub(crate) const NONE: Self = Self { first: 0, second: 0 };
 
     /// As many bits as half of it, for those who count keys and can bear that two of very many meet.
@@ -145,14 +146,13 @@ impl Secret {
         &self.concealer
     }
 
-    /// One half is changed by a function of the other, which can be taken back; except that the one
-    /// key of 2^128 that looks like none is given another's fingerprint.
+    /// One half is changed by a function of the other, which can be taken back.
     #[inline(always)]
     fn scrambled(&self, value: u128) -> Fingerprint {
         let [a, b] = self.scramble;
         let (low, first) = halves(value);
         let second = low ^ folded(first ^ a, b);
-        Fingerprint { first: first.max(u64::from(second == 0)), second }
+        Fingerprint { first, second }
     }
 }
 
@@ -263,13 +263,14 @@ fn after_hash(
     blocks.value
 }
 
-/// Up to 15 bytes as a number.
+/// Up to 15 bytes as a number below 2^120, which no others of the same length have.
 #[inline(always)]
 fn short_number(bytes: &[u8]) -> u128 {
     // Overlapping reads are cheaper than a loop over a length the processor cannot guess.
     if let (Some(front), Some(back)) = (bytes.first_chunk::<8>(), bytes.last_chunk::<8>()) {
-        // Of the back, what the front does not have: all but the first 16 − length bytes.
-        let back = u64::from_le_bytes(*back) >> 1 >> (127 - 8 * bytes.len());
+        // The front has the back's first byte too, as long as there are fewer than 16. What else they share does
+        // no harm: the tag says how many there are.
+        let back = u64::from_le_bytes(*back) >> 8;
         return u128::from(u64::from_le_bytes(*front)) | u128::from(back) << 64;
     }
     if let (Some(front), Some(back)) = (bytes.first_chunk::<4>(), bytes.last_chunk::<4>()) {
@@ -389,13 +390,23 @@ mod tests {
     }
 
     #[test]
-    fn every_byte_of_a_block_counts_in_its_place() {
+    fn bytes_of_one_length_are_told_apart_by_their_number() {
         for length in 0..=BLOCK_BYTES {
+            let mut seen = std::collections::HashSet::new();
             let bytes: Vec<u8> = (1..).take(length).collect();
-            let mut padded = [0; 16];
-            padded[..length].copy_from_slice(&bytes);
-            assert_eq!(short_number(&bytes), u128::from_le_bytes(padded));
+            for place in 0..length {
+                for byte in 0..=u8::MAX {
+                    let mut other = bytes.clone();
+                    other[place] = byte;
+                    let number = short_number(&other);
+                    assert!(number >> (8 * BLOCK_BYTES) == 0, "no room for the tag");
+                    assert!(seen.insert(number) || other == bytes, "{other:?}");
+                }
+            }
         }
+        // Bytes can be read back from it: the first eight, and from the last on all that are behind those.
+        let number = short_number(b"abcdefghijk").to_le_bytes();
+        assert_eq!((&number[..8], &number[12..15]), (&b"abcdefgh"[..], &b"ijk"[..]));
     }
 
     /// How unevenly `keys` fall into 1024 places: 1 on average if they fell at random, and within

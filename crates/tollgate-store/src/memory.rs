@@ -151,7 +151,7 @@ impl MemoryStore {
         let now = self.clock.now();
         match self.step_known(key, home, charge, now) {
             Some((_, step)) => step.is_allowed,
-            None => self.allows_otherwise(key, *charge, now),
+            None => self.allows_otherwise(key, charge.without_key(), now),
         }
     }
 
@@ -255,8 +255,8 @@ impl MemoryStore {
         self.evicted.load(std::sync::atomic::Ordering::Relaxed)
     }
 
-    /// The usual case, told apart from all others for its speed: a counter of a known key whose
-    /// state was written under the same limit. Nothing in any other case.
+    /// The usual case, told apart from all others for its speed: a counter of a key that is near its home
+    /// and in nobody's hands, whose state was written under the same limit. Nothing in any other case.
     #[inline(always)]
     fn step_known<'c>(
         &self,
@@ -266,13 +266,13 @@ impl MemoryStore {
         now: Timestamp,
     ) -> Option<(&'c Counter, Step)> {
         let Limit::Counter(counter) = &charge.limit.limit else { return None };
-        let mut slot = self.table.lock_known(key, home)?;
-        let limit = charge.limit.number;
-        let step = counter.step(slot.word_under(limit)?, now, charge.cost);
+        let mut slot = home.lock(key)?;
+        let stamp = charge.limit.stamp;
+        let step = counter.step(slot.word_under(stamp)?, now, charge.cost);
         if charge.count_denied && !step.is_allowed {
             return None;
         }
-        slot.write(Record { limit, word: step.word });
+        slot.write_under(stamp, step.word);
         Some((counter, step))
     }
 
@@ -332,7 +332,7 @@ impl MemoryStore {
         charge: &Charge<'_>,
         now: Timestamp,
     ) -> Taken {
-        let Enrolled { limit, number } = charge.limit;
+        let Enrolled { limit, number, .. } = charge.limit;
         match limit {
             Limit::Counter(counter) => {
                 let step = account.charge_counter(counter, *number, now, charge.cost);
@@ -354,7 +354,7 @@ impl MemoryStore {
         denial: Taken,
         now: Timestamp,
     ) -> Taken {
-        let Enrolled { limit, number } = charge.limit;
+        let Enrolled { limit, number, .. } = charge.limit;
         match limit {
             Limit::Counter(counter) if !account::takes_nothing(limit, charge.cost) => {
                 let decision = account.punish(counter, *number, now, charge.cost);
@@ -590,7 +590,7 @@ fn without_state(place: Place, key: Fingerprint, charge: &Charge<'_>, now: Times
     match place {
         Place::Full => charge.on_failure.uncounted(),
         Place::At(_) | Place::NotNeeded | Place::Unknown => {
-            let Enrolled { limit, number } = charge.limit;
+            let Enrolled { limit, number, .. } = charge.limit;
             let decision = account::decide_unknown(limit, now, charge.cost);
             Taken::Decided { decision, receipt: Receipt::of_nothing(key, *number) }
         }

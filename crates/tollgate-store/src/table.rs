@@ -4,7 +4,8 @@
 //! last word, so a decision about a known key waits for nobody but another decision about the same key,
 //! and writes to one cache line; only who is not in its home
 //! group takes the first slot of that for a moment, to see whose it is. Slots come in groups of four,
-//! which are two cache lines; a key lives in its home group, or in the next that had room. All four are
+//! which are two cache lines; a key lives in its home group, or in the next that had room, which nearly
+//! always is the one behind it. All four are
 //! compared at once, without a branch that the processor could guess wrong, and little is done with what
 //! comes of it: while it waits for a key's memory the processor looks a few hundred instructions ahead,
 //! and if the next key's address is among them both wait together. Most of what a decision costs is that
@@ -47,8 +48,14 @@ pub(crate) struct Record {
     pub(crate) word: Word,
 }
 
+/// The number of a limit as it lies in the states that were written under it, above their words. Worked out when a
+/// limit is enrolled, so that a decision need not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stamp(Packed);
+
 /// All states of a store.
 pub(crate) struct Table {
+    /// All groups, and one more that is never used, so that each has one behind it.
     pages: Pages,
     shards: Box<[Mutex<Shard>]>,
     /// See [`Layout`].
@@ -75,16 +82,16 @@ pub(crate) struct Locked<'t> {
 }
 
 /// A record as it lies in the state of a slot that nobody holds.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Packed {
     low: u64,
     high: u64,
 }
 
-/// The group where a key would like to be, or would have before shards moved: a hint, as all that is
-/// read without a lock.
+/// The group where a key would like to be, or would have before shards moved, and the one behind it, where most are
+/// that had to pass it by: a hint, as all that is read without a lock.
 #[derive(Clone, Copy)]
-pub(crate) struct Home<'t>(&'t Group);
+pub(crate) struct Home<'t>(&'t [Group; 2]);
 
 /// There is no slot for another key: the table must grow, or forget one.
 #[derive(Debug)]
@@ -138,9 +145,9 @@ impl Table {
         let slots = SHARD_SLOTS_MIN;
         let layout = Layout { slots, slots_if_moved: slots, unmoved: 0 };
         let shard = |index| Mutex::new(Shard { index, keys: 0 });
-        let words = slots_max.max(shards * slots) * SLOT_BYTES / size_of::<AtomicU64>();
+        let bytes = slots_max.max(shards * slots) * SLOT_BYTES + GROUP_BYTES;
         Ok(Self {
-            pages: Pages::reserve(words)?,
+            pages: Pages::reserve(bytes / size_of::<AtomicU64>())?,
             shards: (0..shards).map(shard).collect(),
             layout: AtomicU64::new(layout.packed()),
             groups: AtomicUsize::new(shards * slots / GROUP),
@@ -171,41 +178,14 @@ impl Table {
             0 => self.place_of(key).home(key) / GROUP,
             count => ((u128::from(key.second) * count as u128) >> 64) as usize,
         };
-        let group = &self.groups()[index];
-        let start = &group[0][FIRST];
+        let home = self.groups()[index..index + 2].first_chunk().expect("each has one behind it");
+        let start = &home[0][0][FIRST];
         pages::fetch(start, 0..GROUP_BYTES / 2);
         pages::fetch_to_write(start, GROUP_BYTES / 2..GROUP_BYTES);
         if count > NEAR_GROUPS {
             pages::fetch(start, GROUP_BYTES..2 * GROUP_BYTES);
         }
-        Home(group)
-    }
-
-    /// The slot of `key`, locked, if it is known and nobody moved it meanwhile.
-    ///
-    /// Whose slot it is, is seen when it is locked. To look before as well would cost every key
-    /// something; so one that is unknown, or past its home group, locks another's slot for a moment.
-    #[inline(always)]
-    pub(crate) fn lock_known<'t>(&'t self, key: Fingerprint, home: Home<'t>) -> Option<Locked<'t>> {
-        match Locked::new(likely(home.0, key)).of(key) {
-            None => self.lock_at(self.find_past_home(self.place_of(key), key)?, key),
-            locked => locked,
-        }
-    }
-
-    /// The same, unless somebody else has locked it.
-    #[inline(always)]
-    pub(crate) fn try_lock_known<'t>(
-        &'t self,
-        key: Fingerprint,
-        home: Home<'t>,
-    ) -> Option<Locked<'t>> {
-        match Locked::try_new(likely(home.0, key))?.of(key) {
-            None => {
-                Locked::try_new(self.slot(self.find_past_home(self.place_of(key), key)?))?.of(key)
-            }
-            locked => locked,
-        }
+        Home(home)
     }
 
     /// Where `key` is, if it is known: a hint that [`Table::lock_at`] checks.
@@ -481,7 +461,7 @@ impl Table {
     fn record_at(&self, index: usize) -> Option<Record> {
         let Slot { state, .. } = self.slot(index);
         let high = state[HIGH].load(Ordering::Relaxed);
-        (high != HELD).then(|| Packed::read(state, high).record())
+        (!is_held(high)).then(|| Packed::read(state, high).record())
     }
 
     fn lock_shard(&self, index: usize) -> MutexGuard<'_, Shard> {
@@ -517,13 +497,29 @@ impl Table {
     /// The next larger layout, if the last growth is over and the array has room.
     fn grown(&self, layout: Layout) -> Option<Layout> {
         let slots = layout.slots_if_moved;
-        let most = self.groups().len() / self.shards.len() * GROUP;
+        let most = (self.groups().len() - 1) / self.shards.len() * GROUP;
         let more = (slots + slots / 8).next_multiple_of(GROUP).min(most);
         (layout.unmoved == 0 && more > slots).then_some(Layout {
             slots,
             slots_if_moved: more,
             unmoved: self.shards.len(),
         })
+    }
+}
+
+impl<'t> Home<'t> {
+    /// The slot of `key`, locked, if it is in one of these groups and nobody else has it.
+    ///
+    /// Whose slot it is, is seen when it is locked. To look before as well would cost every key at home
+    /// something; so one that is not locks another's slot for a moment.
+    #[inline(always)]
+    pub(crate) fn lock(self, key: Fingerprint) -> Option<Locked<'t>> {
+        let Self([group, next]) = self;
+        if let Some(locked) = Locked::try_new(likely(group, key))?.of(key) {
+            return Some(locked);
+        }
+        let passed_to = likely(next, key);
+        if passed_to.key() == key { Locked::try_new(passed_to)?.of(key) } else { None }
     }
 }
 
@@ -629,6 +625,12 @@ fn likely(group: &Group, key: Fingerprint) -> Slot<'_> {
     Slot::of(group, index)
 }
 
+/// Whether the last word of a slot is the mark.
+#[inline(always)]
+fn is_held(high: u64) -> bool {
+    high >= HELD
+}
+
 impl<'t> Slot<'t> {
     /// The slot of a group that is so far from its first, or from that of a group before it.
     #[inline(always)]
@@ -653,20 +655,18 @@ impl<'t> Slot<'t> {
 impl<'t> Locked<'t> {
     #[inline(always)]
     fn new(slot: Slot<'t>) -> Self {
-        let high = match Self::exchange(slot.state) {
-            HELD => Self::wait_for(slot.state),
-            high => high,
-        };
+        let mut high = Self::exchange(slot.state);
+        if is_held(high) {
+            high = Self::wait_for(slot.state);
+        }
         Self { slot, kept: Packed::read(slot.state, high) }
     }
 
     /// The same, unless somebody else has it.
     #[inline(always)]
     fn try_new(slot: Slot<'t>) -> Option<Self> {
-        match Self::exchange(slot.state) {
-            HELD => None,
-            high => Some(Self { slot, kept: Packed::read(slot.state, high) }),
-        }
+        let high = Self::exchange(slot.state);
+        (!is_held(high)).then(|| Self { slot, kept: Packed::read(slot.state, high) })
     }
 
     /// Leaves the mark of who holds a slot, and takes what was there. Who finds the mark has changed
@@ -684,10 +684,10 @@ impl<'t> Locked<'t> {
             tries += 1;
             spin(tries);
             // Only looked at meanwhile: an exchange would take the memory from who has it.
-            if state[HIGH].load(Ordering::Relaxed) != HELD {
-                match Self::exchange(state) {
-                    HELD => {}
-                    high => return high,
+            if !is_held(state[HIGH].load(Ordering::Relaxed)) {
+                let high = Self::exchange(state);
+                if !is_held(high) {
+                    return high;
                 }
             }
         }
@@ -705,10 +705,18 @@ impl<'t> Locked<'t> {
         self.kept.record()
     }
 
-    /// The key's state, if it was written under the limit with this number.
+    /// The key's state, if it was written under the limit of this stamp.
     #[inline(always)]
-    pub(crate) fn word_under(&self, limit: u32) -> Option<Word> {
-        self.kept.word_under(limit)
+    pub(crate) fn word_under(&self, Stamp(stamp): Stamp) -> Option<Word> {
+        let Packed { low, high } = self.kept;
+        let word = Word { low: low ^ stamp.low, high: high ^ stamp.high };
+        ((word.low | word.high) <= HALF).then_some(word)
+    }
+
+    /// Keeps another state of the key, under the limit of this stamp.
+    #[inline(always)]
+    pub(crate) fn write_under(&mut self, Stamp(stamp): Stamp, word: Word) {
+        self.kept = Packed { low: word.low | stamp.low, high: word.high | stamp.high };
     }
 
     /// Keeps something else of it.
@@ -762,6 +770,13 @@ impl Record {
     }
 }
 
+impl Stamp {
+    /// That of the limit with this number.
+    pub(crate) fn of(limit: u32) -> Self {
+        Self(Record { limit, word: Word::VACANT }.packed())
+    }
+}
+
 impl Packed {
     #[inline]
     fn read(state: &Pair, high: u64) -> Self {
@@ -773,14 +788,6 @@ impl Packed {
         let Self { low, high } = self;
         let limit = low >> Word::HALF_BITS | (high >> Word::HALF_BITS) << LIMIT_BITS_LOW;
         Record { limit: limit as u32, word: Word { low: low & HALF, high: high & HALF } }
-    }
-
-    /// What is left without that limit's number, if that leaves no more than a word.
-    #[inline(always)]
-    fn word_under(self, limit: u32) -> Option<Word> {
-        let number = Record { limit, word: Word::VACANT }.packed();
-        let word = Word { low: self.low ^ number.low, high: self.high ^ number.high };
-        ((word.low | word.high) <= HALF).then_some(word)
     }
 }
 
@@ -797,7 +804,7 @@ mod tests {
         let (table, upkeep) = (&store.table, store.upkeep(Timestamp::EPOCH));
         let is_fetched = |number: u64| {
             let key = Fingerprint { first: 1, second: number.wrapping_mul(0x9e37_79b9_7f4a_7c15) };
-            std::ptr::eq(table.fetch(key).0, table.group(table.place_of(key).home(key)))
+            std::ptr::eq(&table.fetch(key).0[0], table.group(table.place_of(key).home(key)))
         };
         for _ in 0..5 {
             assert!((0..1_000).all(is_fetched));

@@ -39,7 +39,7 @@ if ASKED[2] or ASKED[3] then
   local function charged(limit, state, debt, at, behind, cost, price)
     local answer = decision(limit, ALLOWED, debt + price, behind, NONE)
     answer[CHARGED], answer[CHARGED_AT], answer[DEBT_BEFORE] = cost, at, debt
-    if price == 0 then return answer, state end
+    if cost == 0 then return answer, state end
     return answer, { debt + price, at }
   end
 

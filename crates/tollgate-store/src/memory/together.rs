@@ -35,14 +35,13 @@ impl MemoryStore {
         for ((key, home), charge) in keys.iter().zip(charges) {
             let Limit::Counter(counter) = charge.limit.limit else { return false };
             // Whoever waited here, with others locked, might wait for somebody who waits for those.
-            let Some(slot) = self.table.try_lock_known(*key, *home) else { return false };
-            let limit = charge.limit.number;
-            let Some(word) = slot.word_under(limit) else { return false };
+            let Some(slot) = home.lock(*key) else { return false };
+            let Some(word) = slot.word_under(charge.limit.stamp) else { return false };
             let step = counter.step(word, now, charge.cost);
             is_denied |= !step.is_allowed;
             is_plain &= charge.mode == Mode::Enforce && !charge.count_denied;
             slots.push(slot);
-            let (key, number, cost) = (*key, limit, charge.cost);
+            let (key, number, cost) = (*key, charge.limit.number, charge.cost);
             answers.push(Counted { key, number, counter, step, now, cost });
         }
         if is_denied && !is_plain {
@@ -246,7 +245,7 @@ impl<'s> Accounts<'s> {
 /// What is said of an unknown key after another denied the request: it would have been allowed, and
 /// nothing was taken.
 fn untouched(key: Fingerprint, charge: &Charge<'_>, now: Timestamp) -> Taken {
-    let Enrolled { limit, number } = charge.limit;
+    let Enrolled { limit, number, .. } = charge.limit;
     let outcome = account::decide_unknown(limit, now, charge.cost).outcome;
     let decision = Decision { outcome, ..account::decide_unknown(limit, now, Cost::PEEK) };
     Taken::Decided { decision, receipt: Receipt::of_nothing(key, *number) }

@@ -16,7 +16,7 @@ use crate::memory::{MemoryStore, Unreservable};
 use crate::table::Record;
 
 const MAGIC: [u8; 8] = *b"tollgate";
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 
 /// Writes every state of `store` that is not vacant. Decisions go on meanwhile; each key is
 /// written as it was at one moment, different keys at different moments.
@@ -70,7 +70,7 @@ pub fn read(
         if key == Fingerprint::NONE {
             return Err(SnapshotError::Damaged { what: "a state belongs to no key" });
         }
-        let Enrolled { limit, number } = read_limit(&mut blocks, &mut limits, &store)?;
+        let Enrolled { limit, number, .. } = read_limit(&mut blocks, &mut limits, &store)?;
         let word = match limit {
             Limit::Counter(counter) => read_word(&mut blocks, &counter)?,
             Limit::Logged(logged) => {
