@@ -263,8 +263,9 @@ impl Bench {
             header: ["who is asked", "a second", "p50 µs", "p99 µs"].map(str::to_owned).into(),
             rows,
             notes: vec![format!(
-                "Of all questions, in turns of {}. Asked by one thread of this program, about 100,000 API keys in turn, at half the rate that came through the gateway when it was saturated, whether or not answers came; a wait counts from when a question should have been asked. Who asks has a core to itself and never sleeps, so that nobody has to wake it; the gateway, with three limits, and the server behind it share another. Then all again, with the threads of those two before those of other programs (SCHED_FIFO): on two cores a program that wants one for some milliseconds takes it from one of them.",
-                self.questions / TURNS
+                "Of all questions, in turns of {}. Asked by one thread of this program, about 100,000 API keys in turn, at half the rate that came through the gateway when it was saturated (the median of {} rounds), whether or not answers came; a wait counts from when a question should have been asked. Who asks has a core to itself and never sleeps, so that nobody has to wake it; the gateway, with three limits, and the server behind it share another. Then all again, with the threads of those two before those of other programs (SCHED_FIFO): on two cores a program that wants one for some milliseconds takes it from one of them.",
+                self.questions / TURNS,
+                self.rounds,
             )],
         })
     }
@@ -279,11 +280,11 @@ impl Bench {
         let script = Script::new(version.question());
         let connect = |to: &Running| Load::connect(to.address(version), &script, version.shape());
         let mut loads = [connect(&upstream)?, connect(&gateway)?];
-        let mut rate = 0.0_f64;
-        for _ in 0..self.rounds {
+        let saturated = (0..self.rounds).map(|_| {
             let seconds = loads[1].saturate(self.questions)?.seconds;
-            rate = rate.max(self.questions as f64 / seconds / 2.0);
-        }
+            Ok(self.questions as f64 / seconds)
+        });
+        let rate = median(saturated.collect::<Result<Vec<f64>, String>>()?) / 2.0;
         let mut take_turns = || -> Result<Both, String> {
             let mut both = Both::default();
             for _ in 0..self.rounds * TURNS {
