@@ -75,6 +75,9 @@ impl Version {
 /// Those whose waits are compared take turns so many times in a round.
 const TURNS: usize = 8;
 
+/// What a gateway may add to the waits of all but one request in a hundred, in microseconds.
+const P99_MAX: f64 = 1_000.0;
+
 /// What was seen of waits.
 struct Seen {
     /// Half of saturation, in requests a second.
@@ -248,7 +251,8 @@ impl Bench {
                     rows.push([vec![name, format!("{rate:.0}")], micros.into()].concat());
                 }
                 let [[_, alone], [_, ours]] = micros;
-                (place.to_owned(), ours - alone)
+                // Where the server itself answers so late, the difference would tell of the machine.
+                (place.to_owned(), if alone < P99_MAX { ours - alone } else { ours })
             };
             let mut counts = added("among other programs", among_others);
             if let Some(taken) = before_others {
@@ -256,7 +260,7 @@ impl Bench {
             }
             let (place, measured) = counts;
             let what = format!("{}, p99 added at half of saturation, {place}, µs", version.name());
-            reached.push(Reached { what, measured, bar: Bar::AtMost(1000.0) });
+            reached.push(Reached { what, measured, bar: Bar::AtMost(P99_MAX) });
         }
         Ok(Table {
             title: "Waits at half of saturation".to_owned(),
