@@ -17,7 +17,12 @@ pub struct Clock(Source);
 
 #[derive(Clone, Debug)]
 enum Source {
-    System { clock: quanta::Clock, read_at: u64, wall_micros: u64, micros_per_lap: u64 },
+    /// `origin` is what time it was at no ticks, and may be before 1970: then it has gone around.
+    System {
+        clock: quanta::Clock,
+        origin: u64,
+        micros_per_lap: u64,
+    },
     Manual(Arc<AtomicU64>),
 }
 
@@ -33,10 +38,8 @@ impl Clock {
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let wall_micros = u64::try_from(since_epoch.as_micros()).unwrap_or(u64::MAX);
         let micros_per_lap = micros_per_lap(&clock);
-        // Counters of two cores may differ by a little. None is behind a second ago or so, from where we count.
-        let before = read_at.min(1 << 31);
-        let wall_micros = wall_micros.saturating_sub(micros(before, micros_per_lap));
-        Self(Source::System { clock, read_at: read_at - before, wall_micros, micros_per_lap })
+        let origin = wall_micros.wrapping_sub(micros(read_at, micros_per_lap));
+        Self(Source::System { clock, origin, micros_per_lap })
     }
 
     /// A clock that stands at `now` until it is moved; its clones move with it.
@@ -63,9 +66,9 @@ impl Clock {
     #[inline]
     pub fn at(&self, Started(started): Started) -> Timestamp {
         match &self.0 {
-            Source::System { read_at, wall_micros, micros_per_lap, .. } => {
-                let ticks = started.wrapping_sub(*read_at);
-                Timestamp::from_micros(wall_micros + micros(ticks, *micros_per_lap))
+            // Counters of two cores may differ: one that is behind tells a time before.
+            Source::System { origin, micros_per_lap, .. } => {
+                Timestamp::from_micros(origin.wrapping_add(micros(started, *micros_per_lap)))
             }
             Source::Manual(_) => Timestamp::from_micros(started),
         }
@@ -140,14 +143,22 @@ mod tests {
     }
 
     #[test]
-    fn a_core_whose_counter_is_a_little_behind_tells_a_time_a_little_before() {
+    fn a_core_whose_counter_is_behind_tells_a_time_before() {
         let clock = Clock::system();
+        let Source::System { clock: counter, .. } = &clock.0 else { unreachable!("it is") };
         let Started(now) = clock.start();
-        let (told, behind) = (clock.at(Started(now)), clock.at(Started(now - 100_000_000)));
-        let off = told.since(behind).as_micros();
-        assert!((10_000..=200_000).contains(&off), "100 million ticks are {off} µs");
-        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros() as u64;
-        assert!(wall.abs_diff(told.as_micros()) < 60_000_000, "it is the wall clock's time");
+        let told = clock.at(Started(now));
+        for ticks in [1_000, now / 2, now] {
+            let behind = told.since(clock.at(Started(now - ticks))).as_micros();
+            let expected = counter.delta_as_nanos(0, ticks) / 1_000;
+            assert!(
+                behind.abs_diff(expected) <= 1 + (expected >> 44),
+                "{behind} and not {expected}"
+            );
+        }
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).expect("it is past 1970");
+        let off = u128::from(told.as_micros()).abs_diff(wall.as_micros());
+        assert!(off < 60_000_000, "it is the wall clock's time, but for {off} µs");
     }
 
     #[test]

@@ -50,8 +50,8 @@ impl fmt::Debug for Named {
 }
 
 impl Fingerprint {
-    /// Of no key: an empty slot. A key that had it would not be counted; that is as unlikely as that it has
-    /// the fingerprint of a given other.
+    /// Of no key: an empty slot. A key that had it would be counted there until another is given the slot; that
+    /// is as unlikely as that it has the fingerprint of a given other.
     pub(crate) const NONE: Self = Self { first: 0, second: 0 };
 
     /// As many bits as half of it, for those who count keys and can bear that two of very many meet.

@@ -20,10 +20,15 @@ pub(crate) struct Pages {
     words: usize,
 }
 
+/// On x86-64 and most others.
+const LARGE_PAGE: usize = 2 << 20;
+
 impl Pages {
     /// Reserves memory for `words`.
     pub(crate) fn reserve(words: usize) -> io::Result<Self> {
         let bytes = words.checked_mul(size_of::<AtomicU64>());
+        // Linux lets a mapping begin with a large page if it is as long as some of them.
+        let bytes = bytes.and_then(|bytes| bytes.checked_next_multiple_of(LARGE_PAGE));
         let bytes = bytes.ok_or(io::ErrorKind::OutOfMemory)?;
         let mapping = MmapRaw::from(MmapMut::map_anon(bytes)?);
         // Large pages are a wish: without them everything works, only slower.

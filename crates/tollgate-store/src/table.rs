@@ -4,8 +4,8 @@
 //! last word, so a decision about a known key waits for nobody but another decision about the same key,
 //! and writes to one cache line; only who is not in its home
 //! group takes the first slot of that for a moment, to see whose it is. Slots come in groups of four,
-//! which are two cache lines; a key lives in its home group, or in the next that had room, which nearly
-//! always is the one behind it. All four are
+//! which are two cache lines; a key lives in its home group, or in the next that had room, which in a
+//! large table is the one behind it, nearly always. All four are
 //! compared at once, without a branch that the processor could guess wrong, and little is done with what
 //! comes of it: while it waits for a key's memory the processor looks a few hundred instructions ahead,
 //! and if the next key's address is among them both wait together. Most of what a decision costs is that
@@ -191,11 +191,17 @@ impl Table {
     /// Where `key` is, if it is known: a hint that [`Table::lock_at`] checks.
     pub(crate) fn find(&self, key: Fingerprint) -> Option<usize> {
         let place = self.place_of(key);
-        let home = place.home(key);
-        match position(self.group(home), key) {
-            Some(found) => Some(home + found),
-            None => self.find_past_home(place, key),
+        let mut group = place.home(key);
+        for _ in 0..place.slots / GROUP {
+            if let Some(found) = position(self.group(group), key) {
+                return Some(group + found);
+            }
+            if !self.is_full(group) {
+                return None;
+            }
+            group = place.after(group);
         }
+        None
     }
 
     /// The slot at `index`, locked, if it still holds `key`.
@@ -416,22 +422,6 @@ impl Table {
                 .expect("a shard only moves to where it has more slots");
             Locked::new(self.slot(index)).settle(*key, *record);
         }
-    }
-
-    /// Where `key` is, if it had to pass its home group by.
-    #[inline(never)]
-    fn find_past_home(&self, place: Place, key: Fingerprint) -> Option<usize> {
-        let mut group = place.home(key);
-        for _ in 1..place.slots / GROUP {
-            if !self.is_full(group) {
-                return None;
-            }
-            group = place.after(group);
-            if let Some(found) = position(self.group(group), key) {
-                return Some(group + found);
-            }
-        }
-        None
     }
 
     #[inline]
@@ -716,6 +706,7 @@ impl<'t> Locked<'t> {
     /// Keeps another state of the key, under the limit of this stamp.
     #[inline(always)]
     pub(crate) fn write_under(&mut self, Stamp(stamp): Stamp, word: Word) {
+        debug_assert!(word.low <= HALF && word.high <= HALF);
         self.kept = Packed { low: word.low | stamp.low, high: word.high | stamp.high };
     }
 
@@ -793,10 +784,42 @@ impl Packed {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use tollgate_core::Timestamp;
+    use tollgate_core::{Align, Cost, Limit, Quota, Timestamp};
 
     use super::*;
     use crate::{Clock, MemoryStore};
+
+    /// Nobody is turned away who is near its home: the way around is right too, only slower, so that nothing else
+    /// would show.
+    #[test]
+    fn who_had_to_pass_its_home_by_is_at_hand_unless_somebody_holds_it() {
+        let store = MemoryStore::with_max_bytes(Clock::manual(Timestamp::EPOCH), 1 << 22).unwrap();
+        let (table, upkeep) = (&store.table, store.upkeep(Timestamp::EPOCH));
+        // All at home in the first group.
+        let keys: Vec<Fingerprint> =
+            (1..=5).map(|first| Fingerprint { first, second: 1 }).collect();
+        let lock = |key: Fingerprint| table.fetch(key).lock(key);
+        assert!(lock(keys[0]).is_none(), "it is unknown");
+        let mut shard = table.lock_shard_of(keys[0]);
+        // A state that nobody would miss would make way for the next.
+        let limit = store.enroll(Limit::fixed_window(Quota::per_day(2), Align::Clock)).unwrap();
+        let Limit::Counter(counter) = limit.limit() else { unreachable!("a window counts") };
+        let used = counter.step(Word::VACANT, Timestamp::EPOCH, Cost::ONE).word;
+        let places: Vec<usize> = keys
+            .iter()
+            .map(|key| {
+                let index = table.find_or_insert(&mut shard, *key, &upkeep).unwrap();
+                table.lock_at(index, *key).unwrap().write_under(limit.stamp, used);
+                index
+            })
+            .collect();
+        assert_eq!((places[3] / GROUP, places[4] / GROUP), (0, 1));
+        for key in &keys {
+            let held = lock(*key).expect("it is at hand");
+            assert_eq!(held.key(), *key);
+            assert!(lock(*key).is_none(), "somebody has it");
+        }
+    }
 
     #[test]
     fn the_memory_that_is_fetched_is_that_of_the_home_also_while_shards_move() {

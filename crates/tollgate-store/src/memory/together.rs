@@ -19,8 +19,8 @@ enum Lacks {
 }
 
 impl MemoryStore {
-    /// The usual case, told apart from all others for its speed: counters of known keys whose states were
-    /// written under the same limits, and, if one denies, none in shadow and none that counts what is
+    /// The usual case, told apart from all others for its speed: counters of keys that are near their homes and in
+    /// nobody's hands, whose states were written under the same limits, and, if one denies, none in shadow and none that counts what is
     /// denied. In any other case nothing is done, and false.
     pub(super) fn take_all_known(
         &self,
