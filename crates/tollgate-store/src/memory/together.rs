@@ -19,9 +19,9 @@ enum Lacks {
 }
 
 impl MemoryStore {
-    /// The usual case, told apart from all others for its speed: counters of keys that are near their homes and in
-    /// nobody's hands, whose states were written under the same limits, and, if one denies, none in shadow and none that counts what is
-    /// denied. In any other case nothing is done, and false.
+    /// The usual case, told apart from all others for its speed: counters of keys that are near their homes
+    /// and in nobody's hands, whose states were written under the same limits, and, if one denies, none in
+    /// shadow and none that counts what is denied. In any other case nothing is done, and false.
     pub(super) fn take_all_known(
         &self,
         keys: &[(Fingerprint, Home<'_>)],
