@@ -5,14 +5,18 @@
 //! known, and not only believed.
 //!
 //! A key is written as numbers, its blocks, so that no two keys have the same ([`Blocks`]). These are
-//! the coefficients of a polynomial, which is evaluated modulo the prime 2^127 − 1 at a secret point.
+//! the coefficients of a polynomial (of a key that is a name alone, with a zero behind them), which is
+//! evaluated modulo the prime 2^127 − 1 at a secret point.
 //! The polynomials of two keys of at most L blocks differ by one that has at most L zeroes, and the
 //! point is one of 2^122: so they meet for at most L of 2^122 secrets, whoever chose the keys, as long
 //! as they do not know the secret. Among ten million keys of up to 45 bytes, all beneath one limit,
 //! two meet in one store of 10^22.
 //!
-//! Polynomials of regular keys have regular values, and a table wants them scattered. So one half of
+//! Polynomials of regular keys have regular values, and a table wants them scattered. So each half of
 //! the value is scrambled with the other at the end, by a bijection, which cannot make two of one.
+//!
+//! Most keys are one block beneath a name. What the name is worth to them is worked out beforehand, and their
+//! block is only added to it.
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
@@ -76,7 +80,7 @@ pub(crate) struct Secret {
     seed: [u64; 2],
     concealer: Concealer,
     point: Point,
-    scramble: [u64; 2],
+    scramble: [[u64; 2]; 3],
 }
 
 impl Secret {
@@ -99,9 +103,11 @@ impl Secret {
             hasher.absorb_part(label);
             hasher.finish()
         };
-        let ([low, high], [a, b]) = (words(b"point"), words(b"scramble"));
+        let [low, high] = words(b"point");
         let (concealer, point) = (Concealer::new(seed), Point::of_bits(low, high));
-        Self { seed, concealer, point, scramble: [a, b | 1] }
+        let rounds: [&[u8]; 3] = [b"scramble", b"scramble again", b"scramble once more"];
+        let scramble = rounds.map(words).map(|[a, b]| [a, b | 1]);
+        Self { seed, concealer, point, scramble }
     }
 
     /// What it grew from, and is kept with a snapshot.
@@ -124,15 +130,15 @@ impl Secret {
 
     /// What the keys of a limit begin with.
     pub(crate) fn named(&self, limit: &str) -> Named {
-        let mut blocks = Blocks { point: self.point, value: 0 };
+        let mut blocks = Blocks { point: self.point, value: 0, is_raised: true };
         blocks.absorb_bytes(limit.as_bytes());
-        Named(blocks.value)
+        Named(blocks.raised())
     }
 
     /// The fingerprint of the key with these values beneath a name.
     #[inline(always)]
     fn beneath(&self, named: Named, values: &[Value<'_>]) -> Fingerprint {
-        let mut blocks = Blocks { point: self.point, value: named.0 };
+        let mut blocks = Blocks { point: self.point, value: named.0, is_raised: true };
         for value in values {
             blocks.absorb_value(value, &self.concealer);
         }
@@ -146,12 +152,16 @@ impl Secret {
         &self.concealer
     }
 
-    /// One half is changed by a function of the other, which can be taken back.
+    /// Each half is changed by a function of the other, in turn, which can be taken back. Whichever half it is
+    /// that keys differ in, the second has been through two functions then: through one alone, neighbours stay
+    /// too regular.
     #[inline(always)]
     fn scrambled(&self, value: u128) -> Fingerprint {
-        let [a, b] = self.scramble;
-        let (low, first) = halves(value);
-        let second = low ^ folded(first ^ a, b);
+        let [a, b, c] = self.scramble;
+        let (low, high) = halves(value);
+        let low = low ^ scatter(high, a);
+        let first = high ^ scatter(low, b);
+        let second = low ^ scatter(first, c);
         Fingerprint { first, second }
     }
 }
@@ -181,14 +191,18 @@ impl Point {
     }
 }
 
-/// A polynomial's value as far as its coefficients are known.
+/// A polynomial's value as far as its coefficients are known: multiplied with the point before each block is
+/// added, the last one too.
 ///
 /// A block is up to 15 bytes and, above them, a tag that says what they are: all but the last of
 /// a part's, the last with so many bytes, or something that has no bytes. So blocks can be read back
 /// from the first on, and none is zero.
+#[derive(Clone, Copy)]
 struct Blocks {
     point: Point,
     value: u128,
+    /// Whether the value has been multiplied for the next block.
+    is_raised: bool,
 }
 
 const BLOCK_BYTES: usize = 15;
@@ -204,7 +218,7 @@ impl Blocks {
     fn absorb_value(&mut self, value: &Value<'_>, concealer: &Concealer) {
         match value.bytes {
             Some(bytes) if value.is_secret() => {
-                self.value = after_hash(self.point, self.value, bytes, value.shown, concealer);
+                *self = after_hash(*self, bytes, value.shown, concealer);
             }
             Some(bytes) => self.absorb_bytes(bytes),
             None => self.absorb(MISSING, 0),
@@ -218,7 +232,7 @@ impl Blocks {
     fn absorb_bytes(&mut self, bytes: &[u8]) {
         let mut rest = bytes;
         if rest.len() > BLOCK_BYTES {
-            (self.value, rest) = after_full_blocks(self.point, self.value, bytes);
+            (*self, rest) = after_full_blocks(*self, bytes);
         }
         self.absorb(rest.len() as u64 + 1, short_number(rest));
     }
@@ -227,40 +241,40 @@ impl Blocks {
     #[inline(always)]
     fn absorb(&mut self, tag: u64, number: u128) {
         let block = number | u128::from(tag) << (8 * BLOCK_BYTES);
-        self.value = self.point.times(self.value + block);
+        self.value = self.raised() + block;
+        self.is_raised = false;
+    }
+
+    /// What the next block is added to.
+    #[inline(always)]
+    fn raised(&self) -> u128 {
+        if self.is_raised { self.value } else { self.point.times(self.value) }
     }
 }
 
-/// The value after all blocks of a part but the last, and what that one holds. Apart, so that short
+/// A polynomial after all blocks of a part but the last, and what that one holds. Apart, so that short
 /// keys are hashed in registers.
 #[inline(never)]
-fn after_full_blocks(point: Point, value: u128, bytes: &[u8]) -> (u128, &[u8]) {
-    let (mut blocks, mut rest) = (Blocks { point, value }, bytes);
+fn after_full_blocks(mut blocks: Blocks, bytes: &[u8]) -> (Blocks, &[u8]) {
+    let mut rest = bytes;
     while rest.len() > BLOCK_BYTES {
         let (block, after) = rest.split_at(BLOCK_BYTES);
         blocks.absorb(CONTINUED, short_number(block));
         rest = after;
     }
-    (blocks.value, rest)
+    (blocks, rest)
 }
 
-/// The value after a secret part's hash, whether it is made now or was made before. Apart, since
+/// The same after a secret part's hash, whether it is made now or was made before. Apart, since
 /// hashing takes its time anyway.
 #[inline(never)]
-fn after_hash(
-    point: Point,
-    value: u128,
-    bytes: &[u8],
-    shown: Shown,
-    concealer: &Concealer,
-) -> u128 {
-    let mut blocks = Blocks { point, value };
+fn after_hash(mut blocks: Blocks, bytes: &[u8], shown: Shown, concealer: &Concealer) -> Blocks {
     match shown {
         Shown::AsHash => blocks.absorb_bytes(&concealer.conceal(bytes).to_be_bytes()),
         Shown::IsHash | Shown::Plainly => blocks.absorb_bytes(bytes),
     }
     blocks.absorb(HASH, 0);
-    blocks.value
+    blocks
 }
 
 /// Up to 15 bytes as a number below 2^120, which no others of the same length have.
@@ -289,6 +303,11 @@ fn product(a: u64, b: u64) -> u128 {
 }
 
 #[inline]
+fn scatter(word: u64, [mask, factor]: [u64; 2]) -> u64 {
+    folded(word ^ mask, factor)
+}
+
+#[inline]
 fn folded(a: u64, b: u64) -> u64 {
     let (low, high) = halves(product(a, b));
     low ^ high
@@ -301,7 +320,10 @@ fn halves(value: u128) -> (u64, u64) {
 
 #[cfg(test)]
 mod tests {
+    use tollgate_core::{Limit, Quota, Timestamp};
+
     use super::*;
+    use crate::{Clock, MemoryStore};
 
     const PRIME: u128 = (1 << 127) - 1;
 
@@ -324,12 +346,12 @@ mod tests {
                 _ => Point::of_bits(random[0], random[1]),
             };
             let as_number = u128::from(point.low) | u128::from(point.high) << 64;
-            let (mut blocks, mut plain) = (Blocks { point, value: 0 }, 0);
+            let (mut blocks, mut plain) = (Blocks { point, value: 0, is_raised: true }, 0);
             for tag in [1, 31, 17, 31, 31] {
                 let number = if turn < 2 { largest } else { product(random[0], random[1]) >> 8 };
                 blocks.absorb(tag, number);
-                plain = product_modulo(plain + (number | u128::from(tag) << 120), as_number);
-                assert_eq!(blocks.value % PRIME, plain);
+                plain = product_modulo(plain, as_number) + (number | u128::from(tag) << 120);
+                assert_eq!(blocks.value % PRIME, plain % PRIME);
                 random = random.map(|word| folded(word ^ tag, 0x9e37_79b9_7f4a_7c15));
             }
         }
@@ -338,12 +360,31 @@ mod tests {
     #[test]
     fn scrambling_can_be_taken_back() {
         let secret = Secret::from_seed([5, 6]);
-        let [a, b] = secret.scramble;
+        let [a, b, c] = secret.scramble;
         for number in 0..1_000_u128 {
             let value = number.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
             let Fingerprint { first, second } = secret.scrambled(value);
-            let low = second ^ folded(first ^ a, b);
-            assert_eq!(u128::from(low) | u128::from(first) << 64, value);
+            let low = second ^ scatter(first, c);
+            let high = first ^ scatter(low, b);
+            let low = low ^ scatter(high, a);
+            assert_eq!(u128::from(low) | u128::from(high) << 64, value);
+        }
+    }
+
+    #[test]
+    fn a_key_has_one_fingerprint_whether_its_name_was_hashed_beforehand_or_not() {
+        let store = MemoryStore::new(Clock::manual(Timestamp::EPOCH)).unwrap();
+        let limit = store.enroll(Limit::sliding_window(Quota::per_minute(1))).unwrap();
+        let lists: [&[Value<'_>]; 4] = [
+            &[],
+            &[Value::new(b"one block")],
+            &[Value::new(b"more than one block of a key")],
+            &[Value::new(b"one"), Value::secret(b"another")],
+        ];
+        for values in lists {
+            let charge = Charge::new(Key { limit: "name", values }, &limit);
+            let named = Charge { named: Some(store.named("name")), ..charge };
+            assert!(store.secret.fingerprint_of(&charge) == store.secret.fingerprint_of(&named));
         }
     }
 
@@ -449,11 +490,18 @@ mod tests {
     #[test]
     fn regular_keys_are_scattered() {
         const KEYS: u32 = 1 << 14;
-        let families: [Vec<Vec<u8>>; 5] = [
+        let families: [Vec<Vec<u8>>; 7] = [
             (0..KEYS).map(|n| format!("user:{n:08}").into_bytes()).collect(),
             (0..KEYS).map(|n| n.to_le_bytes().to_vec()).collect(),
             (0..KEYS).map(|n| n.to_be_bytes().to_vec()).collect(),
             (0..KEYS).map(|n| format!("10.0.{}.{}", n / 256, n % 256).into_bytes()).collect(),
+            // The upper end of one half of a block, and both ends of both.
+            (0..KEYS).map(|n| [&[0; 6][..], &n.to_le_bytes()[..2], &[0; 7]].concat()).collect(),
+            (0..KEYS)
+                .map(|n| {
+                    (u128::from(n) * ((1 << 106) + (1 << 50) + 1)).to_le_bytes()[..15].to_vec()
+                })
+                .collect(),
             (0..KEYS).map(|n| [vec![b'a'; 40], n.to_be_bytes().to_vec()].concat()).collect(),
         ];
         for (number, family) in families.iter().enumerate() {

@@ -16,7 +16,7 @@ use crate::memory::{MemoryStore, Unreservable};
 use crate::table::Record;
 
 const MAGIC: [u8; 8] = *b"tollgate";
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 
 /// Writes every state of `store` that is not vacant. Decisions go on meanwhile; each key is
 /// written as it was at one moment, different keys at different moments.
