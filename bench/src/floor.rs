@@ -41,7 +41,7 @@ struct Slot {
 }
 
 impl Contender for Floor {
-    #[inline]
+    #[inline(always)]
     fn decide(&self, key: &String) -> bool {
         let slot = &self.slots[self.find(self.fingerprint(key.as_bytes()))];
         let now = self.clock.delta_as_nanos(0, self.clock.raw());
@@ -68,7 +68,7 @@ impl Floor {
     }
 
     /// The slot that holds the fingerprint, or the empty one where it belongs.
-    #[inline]
+    #[inline(always)]
     fn find(&self, fingerprint: [u64; 2]) -> usize {
         let mask = self.slots.len() - 1;
         let mut slot = fingerprint[0] as usize & mask;
@@ -79,7 +79,7 @@ impl Floor {
         slot
     }
 
-    #[inline]
+    #[inline(always)]
     fn fingerprint(&self, key: &[u8]) -> [u64; 2] {
         let [mut low, mut high] = [self.seed[0] ^ key.len() as u64, self.seed[1]];
         for chunk in key.chunks(16) {
@@ -95,7 +95,7 @@ impl Floor {
 }
 
 /// Up to 16 bytes as two words, which overlap when there are fewer.
-#[inline]
+#[inline(always)]
 fn words(chunk: &[u8]) -> [u64; 2] {
     match (chunk.first_chunk(), chunk.last_chunk()) {
         (Some(first), Some(last)) => [u64::from_le_bytes(*first), u64::from_le_bytes(*last)],

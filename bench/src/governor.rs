@@ -19,7 +19,7 @@ pub fn build(keys: &[String]) -> Box<dyn Contender> {
 struct Governor(DefaultKeyedRateLimiter<String>);
 
 impl Contender for Governor {
-    #[inline]
+    #[inline(always)]
     fn decide(&self, key: &String) -> bool {
         self.0.check_key(key).is_ok()
     }

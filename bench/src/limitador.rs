@@ -58,7 +58,7 @@ struct Limitador {
 }
 
 impl Contender for Limitador {
-    #[inline]
+    #[inline(always)]
     fn decide(&self, key: &String) -> bool {
         check(&self.limiter, &self.namespace, [("user", key)])
     }

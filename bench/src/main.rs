@@ -49,7 +49,8 @@ and fetches ahead, and so can be quicker where memory is what counts.)
 Machines are noisy, so read the ratios and not the nanoseconds. Contenders take turns within short rounds and the best round
 of each counts. With a million keys and more, ratios between contenders move by a quarter from run to run on a virtual machine:
 whose memory is how far from the core is settled when it is given out. So what tollgate must reach is asked in seven processes,
-with only those in them whom it is about, and their median counts; the tables before that are of one process, with all. Keys are 13 bytes and all of them are known to the
+with only those in them whom it is about, and their median counts; the tables before that are of one process, with all. Keys are
+13 bytes (every 15 beyond the first 15 cost tollgate one more step of its hash) and all of them are known to the
 contender before it is timed; what is asked is drawn beforehand, the same for all. The quota is too large for a denial. Whatever
 a contender's interface makes its user build for a decision (an owned string, a context) is part of the decision. Run it again,
 from the root of the repository, with

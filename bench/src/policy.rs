@@ -56,7 +56,7 @@ impl Limitador {
 }
 
 impl Contender for Limitador {
-    #[inline]
+    #[inline(always)]
     fn decide(&self, user: &String) -> bool {
         let attributes = [("method", METHOD), ("path", PATH), ("tier", TIER), ("user", user)];
         check(&self.limiter, &self.namespace, attributes)

@@ -20,7 +20,7 @@ pub fn build(keys: &[String]) -> Box<dyn Contender> {
 struct Throttlecrab(Mutex<RateLimiter<PeriodicStore>>);
 
 impl Contender for Throttlecrab {
-    #[inline]
+    #[inline(always)]
     fn decide(&self, key: &String) -> bool {
         let (count, period) = (i64::from(QUOTA_COUNT), i64::from(QUOTA_SECONDS));
         let mut limiter = self.0.lock().unwrap_or_else(PoisonError::into_inner);

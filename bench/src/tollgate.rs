@@ -86,7 +86,7 @@ impl Keyed {
 }
 
 impl Contender for Keyed {
-    #[inline]
+    #[inline(always)]
     fn decide(&self, key: &String) -> bool {
         self.store.allows(&self.charge(&[Value::new(key.as_bytes())]))
     }
@@ -99,7 +99,7 @@ struct Both {
 }
 
 impl Contender for Both {
-    #[inline]
+    #[inline(always)]
     fn decide(&self, key: &String) -> bool {
         self.keyed.decide(key)
     }
@@ -140,7 +140,7 @@ impl Contender for Batch {
 struct Whole(Limiter);
 
 impl Contender for Whole {
-    #[inline]
+    #[inline(always)]
     fn decide(&self, user: &String) -> bool {
         let attributes: [(&str, &[u8]); 4] = [
             ("method", METHOD.as_bytes()),
