@@ -224,7 +224,12 @@ impl Paths {
     /// ```
     pub fn fold<'p>(&self, path: Cow<'p, str>) -> Cow<'p, str> {
         let mut path = path;
-        if self.params == Likeness::Same && path.split('/').any(|it| name(it).len() < it.len()) {
+        // Most paths are told at first sight to have none.
+        let may_have_params = path.bytes().any(|byte| matches!(byte, b';' | b'%'));
+        if self.params == Likeness::Same
+            && may_have_params
+            && path.split('/').any(|it| name(it).len() < it.len())
+        {
             path = Cow::Owned(without_params(&path));
         }
         if self.trailing_slash == Likeness::Same && path.len() > 1 && path.ends_with('/') {

@@ -73,7 +73,7 @@ impl Route {
 
 /// One server of an upstream, by the URL `http://host:port`, `https://host:port` or
 /// `h2c://host:port`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Target {
     scheme: Scheme,
     host: Box<str>,
@@ -81,7 +81,7 @@ pub struct Target {
 }
 
 /// How a server is spoken to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Scheme {
     /// `http`: HTTP/1.1.
     Http,

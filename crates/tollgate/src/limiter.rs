@@ -29,7 +29,7 @@ use crate::envoy::Engine;
 use crate::metrics::{Counted, Counting, Live, Table};
 use crate::observe::{self, Looked, Observer, Said};
 use crate::overrides::Bans;
-use crate::verdict::{Entry, Ruling, Verdict};
+use crate::verdict::{Entry, Ruling, Verdict, decided_at};
 
 /// Decides requests under a policy, which can be replaced while it does.
 pub struct Limiter {
@@ -335,7 +335,9 @@ fn settle(
     if let [charge] = &charges[..] {
         return add(policy, charge, store.take_one(&ask(charge)), Ruling::Allowed, entries);
     }
-    let asked: SmallVec<[Charge<'_>; INLINE]> = charges.iter().map(ask).collect();
+    // Filled where it is: what is collected is moved, and this is large.
+    let mut asked: SmallVec<[Charge<'_>; INLINE]> = SmallVec::new();
+    asked.extend(charges.iter().map(ask));
     let (mut ruling, mut charged) = (Ruling::Allowed, charges.iter());
     store.take_all(&asked, |taken| {
         let charge = charged.next().expect("there is an answer for each");
@@ -378,11 +380,6 @@ fn deny(
 #[inline(always)]
 fn count(policy: &InForce, charge: &tollgate_policy::Charge<'_, '_>, taken: &Taken) {
     policy.series.of(charge.rule_index, charge.tier).count(charge.rule.mode(), taken);
-}
-
-/// When a request was decided, if an answer says so.
-fn decided_at(entries: &[Entry]) -> Option<Timestamp> {
-    entries.first().and_then(|entry| entry.taken.counted_at())
 }
 
 /// Counts the share of a limit that is in use after a decision that is looked at.
@@ -437,6 +434,9 @@ impl fmt::Debug for Limiter {
     }
 }
 
+/// A verdict that is there, or one that is to be waited for.
+pub(crate) type Boxed = Result<Box<Verdict>, Waiting<Verdict>>;
+
 /// A policy that stays the same from one question to the next, whatever is put in force meanwhile.
 #[derive(Debug)]
 pub struct Pinned<'l> {
@@ -453,6 +453,17 @@ impl Pinned<'_> {
     /// See [`Limiter::ask`].
     pub fn ask(&self, request: &Request<'_>) -> Asked<Verdict> {
         self.limiter.ask_under(self.guard(), request, None)
+    }
+
+    /// The same for whoever hands the verdict on: one is large, and stays where it was made. It may be kept for
+    /// long, since the policy is pinned anyway.
+    pub(crate) fn ask_boxed(&self, request: &Request<'_>) -> Boxed {
+        let mut verdict = Box::new(Verdict::begin(self.guard()));
+        match self.limiter.decide(&mut verdict, request, None) {
+            None => Ok(verdict),
+            Some(Asked::Ready(verdict)) => Ok(Box::new(verdict)),
+            Some(Asked::Waiting(waiting)) => Err(waiting),
+        }
     }
 
     /// See [`Limiter::ask_showing`].

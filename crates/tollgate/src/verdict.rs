@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arc_swap::Guard;
 use smallvec::SmallVec;
-use tollgate_core::{Decision, Limit, Micros, Outcome, Quota};
+use tollgate_core::{Decision, Limit, Micros, Outcome, Quota, Timestamp};
 use tollgate_policy::{Mode, Rule};
 use tollgate_store::{Origin, Taken};
 
@@ -82,6 +82,11 @@ pub(crate) struct Entry {
     pub(crate) rule: u32,
     pub(crate) limit: u32,
     pub(crate) taken: Taken,
+}
+
+/// When a request was decided, if an answer says so.
+pub(crate) fn decided_at(entries: &[Entry]) -> Option<Timestamp> {
+    entries.first().and_then(|entry| entry.taken.counted_at())
 }
 
 impl Verdict {

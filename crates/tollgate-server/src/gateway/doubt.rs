@@ -48,7 +48,13 @@ fn is_host(text: &[u8]) -> bool {
         None => text.split_at(text.iter().position(|byte| *byte == b':').unwrap_or(text.len())),
     };
     let is_address = |byte: &u8| byte.is_ascii_hexdigit() || b":.".contains(byte);
-    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~%!$&'()*+,;=".contains(byte);
+    let is_plain = |byte: &u8| {
+        byte.is_ascii_alphanumeric()
+            || matches!(
+                byte,
+                b'-' | b'.' | b'_' | b'~' | b'%' | b'!' | b'$' | b'&'..=b',' | b';' | b'='
+            )
+    };
     let is_name = if text.starts_with(b"[") {
         name.iter().all(is_address)
     } else {

@@ -65,7 +65,7 @@ fn is_of_moment(name: &str) -> bool {
 
 /// Fields that many servers take for those in which we say for whom we ask.
 fn is_look_alike(name: &str) -> bool {
-    name.contains('_') && name.replace('_', "-").starts_with("x-forwarded-")
+    name.as_bytes().contains(&b'_') && name.replace('_', "-").starts_with("x-forwarded-")
 }
 
 /// Who sends requests over a connection, and what is said of it.

@@ -2,7 +2,7 @@
 //!
 //! Each thread has its own, so that a request and its response never cross threads.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,9 +22,9 @@ use super::dial::{Dialled, Purpose, hand_over};
 use super::wire::Wire;
 use crate::moment::moment;
 
-/// The connections of one thread.
+/// The connections of one thread. Servers are few, and compared sooner than hashed.
 #[derive(Default)]
-pub(crate) struct Pool(Mutex<HashMap<Target, Arc<Upstream>>>);
+pub(crate) struct Pool(Mutex<BTreeMap<Target, Arc<Upstream>>>);
 
 /// The connections to one server.
 pub(super) struct Upstream {

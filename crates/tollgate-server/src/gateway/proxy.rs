@@ -186,22 +186,23 @@ impl Link {
 
     fn plan(&self, parts: &request::Parts) -> Option<Plan> {
         let Visitor { peer, gate, pool, .. } = &self.visitor;
-        let pinned = gate.limiter.pin();
-        let (policy, settings) = (pinned.policy(), pinned.policy().settings());
-        let by_request = || {
-            let named = parts.uri.authority().map(Authority::as_str);
-            let host = || parts.headers.get(HOST).and_then(|host| host.to_str().ok());
-            let path = path::resolve(parts.uri.path(), &settings.paths).ok()?;
-            policy.route(named.or_else(host).unwrap_or_default(), &path)
-        };
-        let route = policy.only_route().or_else(by_request)?;
-        let line = gate.targets.line(route).into_iter().map(|target| pool.upstream(target));
-        let peer = peer.ip().to_canonical();
-        let trusted = &settings.client_ip.trusted_proxies;
-        Some(Plan {
-            line: line.collect(),
-            is_trusted: trusted.iter().any(|range| range.contains(peer)),
-            patience: Patience::new(&settings.gateway),
+        gate.limiter.with_policy(|policy| {
+            let settings = policy.settings();
+            let by_request = || {
+                let named = parts.uri.authority().map(Authority::as_str);
+                let host = || parts.headers.get(HOST).and_then(|host| host.to_str().ok());
+                let path = path::resolve(parts.uri.path(), &settings.paths).ok()?;
+                policy.route(named.or_else(host).unwrap_or_default(), &path)
+            };
+            let route = policy.only_route().or_else(by_request)?;
+            let line = gate.targets.line(route).into_iter().map(|target| pool.upstream(target));
+            let peer = peer.ip().to_canonical();
+            let trusted = &settings.client_ip.trusted_proxies;
+            Some(Plan {
+                line: line.collect(),
+                is_trusted: trusted.iter().any(|range| range.contains(peer)),
+                patience: Patience::new(&settings.gateway),
+            })
         })
     }
 

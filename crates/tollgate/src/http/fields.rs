@@ -9,6 +9,7 @@
 //! Whoever is denied is told when to come back, whatever the generations: see [`insert`].
 
 use std::cell::RefCell;
+use std::mem;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -154,8 +155,9 @@ impl<'v> Told<'v> {
     fn new(verdict: &'v Verdict, now: Timestamp, retry: Option<Retry>) -> Self {
         let answers = verdict.answers().filter(Answer::is_enforced);
         let rates = answers.filter(|answer| answer.rate().is_some());
-        let rates = rates.filter_map(|answer| Some((answer, answer.decision()?)));
-        Self { verdict, now, retry, rates: rates.collect() }
+        let mut told = Self { verdict, now, retry, rates: SmallVec::new() };
+        told.rates.extend(rates.filter_map(|answer| Some((answer, answer.decision()?))));
+        told
     }
 
     /// Two lists over every limit that applied.
@@ -422,10 +424,11 @@ impl Fields for Values {
 }
 
 impl Values {
-    fn insert_into(self, headers: &mut HeaderMap) {
-        let text = Bytes::from(self.text);
+    /// From where they are: so many are not moved about for nothing.
+    fn insert_into(&mut self, headers: &mut HeaderMap) {
+        let text = Bytes::from(mem::take(&mut self.text));
         headers.reserve(self.fields.len());
-        for (name, value) in self.fields {
+        for (name, value) in self.fields.drain(..) {
             let value = match value {
                 Value::Written(range) => HeaderValue::from_maybe_shared(text.slice(range))
                     .expect("only printable ASCII was written"),

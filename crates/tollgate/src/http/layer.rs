@@ -47,7 +47,7 @@ use tower_service::Service;
 
 use crate::bounds::HELD_MAX;
 use crate::metrics::HeldCount;
-use crate::{Asked, Limiter, Slots};
+use crate::{Limiter, Slots};
 use body::BoxError;
 use flow::{Direction, Flow};
 use future::{Asking, Call};
@@ -190,11 +190,11 @@ where
         let flow = flow.and_then(|known| Flow::of(known, Direction::Up, &parts.headers));
         let request = Request::from_parts(parts, RequestBody::new(body, flow.map(Box::new)));
         match asked {
-            Asked::Ready(verdict) => {
+            Ok(verdict) => {
                 let admitted = self.shared.admit(verdict, asker, request.headers());
                 ResponseFuture::judged(admitted, &mut self.inner, made_ready, request)
             }
-            Asked::Waiting(verdict) => {
+            Err(verdict) => {
                 let call = Call { service: made_ready(&mut self.inner), request };
                 ResponseFuture::asking(Asking::new(verdict, Arc::clone(&self.shared), asker, call))
             }

@@ -21,9 +21,9 @@ use super::hold::Ticket;
 use super::refusal::{self, Refusal};
 use crate::bounds::ROOM_BYTES_KEPT;
 use crate::http::{Sent, client, extract, fields, path};
-use crate::{
-    Asked, End, Layer, Limiter, Micros, Missing, Policy, Request, Slot, Timestamp, Verdict,
-};
+use crate::limiter::Boxed;
+use crate::verdict::decided_at;
+use crate::{End, Layer, Limiter, Micros, Missing, Policy, Request, Slot, Timestamp, Verdict};
 
 thread_local! {
     /// Where values are decoded, one request after the other.
@@ -50,19 +50,20 @@ impl Added {
     }
 }
 
-/// What becomes of a request. What it takes along is large and goes a long way, so it is in a box.
+/// What becomes of a request.
 pub(super) enum Admitted {
     /// It goes on.
-    Passed(Box<Passage>),
+    Passed(Passage),
     /// It goes on when its moment has come.
-    Held(Ticket, Box<Passage>),
+    Held(Ticket, Passage),
     /// It is answered here.
     Refused(Response<Bytes>),
 }
 
-/// What a request that goes on takes along, for its response.
+/// What a request that goes on takes along, for its response. It goes a long way, so what is large of it
+/// is in a box.
 pub(super) struct Passage {
-    verdict: Verdict,
+    verdict: Box<Verdict>,
     /// When that was right.
     at: Timestamp,
     slot: Option<Slot>,
@@ -80,8 +81,8 @@ pub(super) struct Asker {
 }
 
 impl Shared {
-    /// Asks about a request. What has no one meaning is refused.
-    pub(super) fn ask(self: &Arc<Self>, parts: &Parts) -> Result<(Asked<Verdict>, Asker), Refusal> {
+    /// Asks about a request, whose verdict may have to be waited for. What has no one meaning is refused.
+    pub(super) fn ask(self: &Arc<Self>, parts: &Parts) -> Result<(Boxed, Asker), Refusal> {
         let pinned = self.limiter.pin();
         let settings = pinned.policy().settings();
         let host = host(parts)?;
@@ -106,7 +107,7 @@ impl Shared {
         }
         let request =
             Request { missing: Missing::Shared, end: End::Told, ..Request::new(&attributes) };
-        let asked = pinned.ask(&request);
+        let asked = pinned.ask_boxed(&request);
         let known = pinned.policy().has_limits_of(Layer::Stream);
         let known = known.then(|| Arc::new(Known::new(self, &attributes)));
         drop(attributes);
@@ -131,11 +132,12 @@ impl Shared {
     /// What becomes of a request with these headers that was judged so.
     pub(super) fn admit(
         self: &Arc<Self>,
-        verdict: Verdict,
+        verdict: Box<Verdict>,
         asker: Asker,
         headers: &HeaderMap,
     ) -> Admitted {
-        let at = self.limiter.now();
+        // Who has just decided knows what time it is.
+        let at = decided_at(&verdict.taken).unwrap_or_else(|| self.limiter.now());
         if !verdict.is_allowed() {
             let mut answer = refusal::by_verdict(&verdict, headers);
             let spread = self.spread.hash_one(asker.client_ip);
@@ -155,11 +157,10 @@ impl Shared {
         }
     }
 
-    fn passage(&self, mut verdict: Verdict, at: Timestamp, asker: Asker) -> Box<Passage> {
+    fn passage(&self, mut verdict: Box<Verdict>, at: Timestamp, asker: Asker) -> Passage {
         let slot = self.slots.hold(&mut verdict);
         let awaiting = bill::is_awaited(&verdict).then(|| Arc::clone(&self.limiter));
-        // The response may be long in coming, and others look at the policy meanwhile.
-        Box::new(Passage { verdict: verdict.kept(), at, slot, awaiting, known: asker.known })
+        Passage { verdict, at, slot, awaiting, known: asker.known }
     }
 }
 
@@ -170,10 +171,7 @@ impl Passage {
     }
 
     /// The service's response, with what the limits have to say.
-    pub(super) fn dress<R>(
-        mut self: Box<Self>,
-        mut response: Response<R>,
-    ) -> Response<ResponseBody<R>> {
+    pub(super) fn dress<R>(mut self, mut response: Response<R>) -> Response<ResponseBody<R>> {
         let (verdict, at) = (&self.verdict, self.at);
         let headers = response.headers();
         let bill = self.awaiting.take().map(|limiter| Bill::of(limiter, verdict, &response));
@@ -194,7 +192,7 @@ impl Passage {
     }
 
     /// The service has no response: it failed, and what waits to be told its cost is owed nothing.
-    pub(super) fn fail(self: Box<Self>) {
+    pub(super) fn fail(self) {
         if let Some(limiter) = self.awaiting {
             drop(Bill::of_failure(limiter, &self.verdict));
         }

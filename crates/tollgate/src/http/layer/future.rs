@@ -44,7 +44,7 @@ pin_project! {
         Called {
             #[pin]
             response: S::Future,
-            passage: Option<Box<Passage>>,
+            passage: Option<Passage>,
         },
     }
 }
@@ -56,7 +56,7 @@ pin_project! {
         ticket: Ticket,
         #[pin]
         timer: Sleep,
-        call: Option<(Call<S, B>, Box<Passage>)>,
+        call: Option<(Call<S, B>, Passage)>,
     }
 }
 
@@ -102,11 +102,7 @@ impl<S, B> State<S, B>
 where
     S: Service<Request<RequestBody<B>>>,
 {
-    fn called(
-        service: &mut S,
-        mut request: Request<RequestBody<B>>,
-        passage: Box<Passage>,
-    ) -> Self {
+    fn called(service: &mut S, mut request: Request<RequestBody<B>>, passage: Passage) -> Self {
         if passage.reads_response() {
             // What is packed cannot be read, and who asks for it so must not go uncounted.
             let plain = HeaderValue::from_static("identity");
@@ -115,7 +111,7 @@ where
         Self::Called { response: service.call(request), passage: Some(passage) }
     }
 
-    fn held(ticket: Ticket, passage: Box<Passage>, call: Call<S, B>) -> Self {
+    fn held(ticket: Ticket, passage: Passage, call: Call<S, B>) -> Self {
         let timer = ticket.timer();
         Self::Held { held: Box::pin(Held { ticket, timer, call: Some((call, passage)) }) }
     }
@@ -199,7 +195,7 @@ impl<S, B> Asking<S, B> {
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<(Admitted, Call<S, B>)> {
         const UNTIL: &str = "it is asked until it has answered";
         let verdict = self.verdict.as_mut().expect(UNTIL);
-        let verdict = ready!(Pin::new(verdict).poll(context));
+        let verdict = Box::new(ready!(Pin::new(verdict).poll(context)));
         self.verdict = None;
         let (asker, call) = self.waiting.take().expect(UNTIL);
         Poll::Ready((self.shared.admit(verdict, asker, call.request.headers()), call))
