@@ -357,17 +357,60 @@ mod tests {
         }
     }
 
+    /// What was scrambled to it.
+    fn unscrambled(secret: &Secret, Fingerprint { first, second }: Fingerprint) -> u128 {
+        let [a, b, c] = secret.scramble;
+        let low = second ^ scatter(first, c);
+        let high = first ^ scatter(low, b);
+        let low = low ^ scatter(high, a);
+        u128::from(low) | u128::from(high) << 64
+    }
+
     #[test]
     fn scrambling_can_be_taken_back() {
         let secret = Secret::from_seed([5, 6]);
-        let [a, b, c] = secret.scramble;
         for number in 0..1_000_u128 {
             let value = number.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
-            let Fingerprint { first, second } = secret.scrambled(value);
-            let low = second ^ scatter(first, c);
-            let high = first ^ scatter(low, b);
-            let low = low ^ scatter(high, a);
-            assert_eq!(u128::from(low) | u128::from(high) << 64, value);
+            assert_eq!(unscrambled(&secret, secret.scrambled(value)), value);
+        }
+    }
+
+    #[test]
+    fn a_key_is_the_polynomial_of_the_blocks_of_its_name_and_values() {
+        let secret = Secret::from_seed([7, 8]);
+        let point = u128::from(secret.point.low) | u128::from(secret.point.high) << 64;
+        let block = |tag: u64, bytes: &[u8]| short_number(bytes) | u128::from(tag) << 120;
+        let letters = |name: &'static str| Value::new(name.as_bytes());
+        let hash = secret.concealer().conceal(b"secret").to_be_bytes();
+        let (long, full, part) = ("a name of seventeen", b"a name of seven".as_slice(), b"teen");
+        let (one, long_one) = (block(4, b"one"), [block(17, full), block(5, part)]);
+        let lists: [(&[Value<'_>], &[u128]); 7] = [
+            (&[], &[]),
+            (&[letters("one")], &[one]),
+            (&[letters("")], &[block(1, b"")]),
+            (&[letters(long), letters("one")], &[long_one[0], long_one[1], one]),
+            (
+                &[Value::secret(b"secret"), letters("one")],
+                &[block(17, &hash[..15]), block(2, &hash[15..]), block(20, b""), one],
+            ),
+            (&[Value::MISSING, letters("one")], &[block(18, b""), one]),
+            (&[Value { source: 3, ..letters("one") }], &[one, u128::from(19_u64) << 120 | 3]),
+        ];
+        for (limit, name) in [("one", &[one][..]), (long, &long_one[..])] {
+            for (values, blocks) in lists {
+                // A name alone is multiplied once more, as if zero followed it.
+                let after_name = if blocks.is_empty() { &[0] } else { blocks };
+                let expected = [name, after_name]
+                    .concat()
+                    .into_iter()
+                    .fold(0, |sum, block| (product_modulo(sum, point) + block) % PRIME);
+                let fingerprint = secret.fingerprint(&Key { limit, values });
+                assert_eq!(
+                    unscrambled(&secret, fingerprint) % PRIME,
+                    expected,
+                    "{limit} {values:?}"
+                );
+            }
         }
     }
 
@@ -409,10 +452,21 @@ mod tests {
             &[value(b"fifteen letters\0")],
             &[value(b"fifteen letters"), value(b"\0")],
         ];
+        let named: [(&str, &[Value<'_>]); 8] = [
+            ("a", &[value(b"l")]),
+            ("l", &[value(b"a")]),
+            ("la", &[]),
+            ("", &[value(b"l")]),
+            ("", &[value(b"l"), value(b"a")]),
+            ("fifteen letters.", &[]),
+            ("fifteen letters", &[value(b".")]),
+            (".", &[value(b"fifteen letters")]),
+        ];
+        let keys = lists.map(|values| ("l", values)).into_iter().chain(named);
         let mut seen: Vec<Fingerprint> = Vec::new();
-        for values in lists {
-            let fingerprint = secret.fingerprint(&Key { limit: "l", values });
-            assert!(!seen.contains(&fingerprint), "{values:?}");
+        for (limit, values) in keys {
+            let fingerprint = secret.fingerprint(&Key { limit, values });
+            assert!(!seen.contains(&fingerprint), "{limit} {values:?}");
             seen.push(fingerprint);
         }
     }

@@ -75,7 +75,8 @@ impl OverridesVersion {
 
     /// Whether the first change was the same, so that this one knows the older of both.
     pub fn began_with(self, other: Self) -> bool {
-        // The moment of the first change stands before the number of those that came after.
+        // The moment of the first change stands before the number of those that came after: a millisecond. Of
+        // two beginnings within one, nobody sees that what followed the first was lost.
         self.0 >> 20 == other.0 >> 20
     }
 }
