@@ -224,10 +224,9 @@ impl Paths {
     /// ```
     pub fn fold<'p>(&self, path: Cow<'p, str>) -> Cow<'p, str> {
         let mut path = path;
-        // Most paths are told at first sight to have none.
-        let may_have_params = path.bytes().any(|byte| matches!(byte, b';' | b'%'));
         if self.params == Likeness::Same
-            && may_have_params
+            // Most paths are told at first sight to have none.
+            && path.bytes().any(|byte| matches!(byte, b';' | b'%'))
             && path.split('/').any(|it| name(it).len() < it.len())
         {
             path = Cow::Owned(without_params(&path));

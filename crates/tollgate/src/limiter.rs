@@ -434,8 +434,11 @@ impl fmt::Debug for Limiter {
     }
 }
 
-/// A verdict that is there, or one that is to be waited for.
-pub(crate) type Boxed = Result<Box<Verdict>, Waiting<Verdict>>;
+/// A verdict that is there, where it was made, or one that is to be waited for.
+pub(crate) enum Boxed {
+    Ready(Box<Verdict>),
+    Waiting(Waiting<Verdict>),
+}
 
 /// A policy that stays the same from one question to the next, whatever is put in force meanwhile.
 #[derive(Debug)]
@@ -456,13 +459,13 @@ impl Pinned<'_> {
     }
 
     /// The same for whoever hands the verdict on: one is large, and stays where it was made. It may be kept for
-    /// long, since the policy is pinned anyway.
+    /// long: it has a reference of its own to the policy, and holds up nobody who replaces that.
     pub(crate) fn ask_boxed(&self, request: &Request<'_>) -> Boxed {
         let mut verdict = Box::new(Verdict::begin(self.guard()));
         match self.limiter.decide(&mut verdict, request, None) {
-            None => Ok(verdict),
-            Some(Asked::Ready(verdict)) => Ok(Box::new(verdict)),
-            Some(Asked::Waiting(waiting)) => Err(waiting),
+            None => Boxed::Ready(verdict),
+            Some(Asked::Ready(verdict)) => Boxed::Ready(Box::new(verdict)),
+            Some(Asked::Waiting(waiting)) => Boxed::Waiting(waiting),
         }
     }
 

@@ -75,7 +75,7 @@ pub(super) async fn exchange(
 ) -> Result<Response<Arriving>, Failed> {
     match way {
         Way::Wire(wire) => ask(wire, slot, upstream, patience).await,
-        // In a box: most requests go the other way, and need no room for it.
+        // In a box, so that a request that goes the other way needs no room for it.
         Way::Loan(loan) => Box::pin(send(loan, slot, upstream, patience)).await,
     }
 }

@@ -46,6 +46,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::bounds::HELD_MAX;
+use crate::limiter::Boxed;
 use crate::metrics::HeldCount;
 use crate::{Limiter, Slots};
 use body::BoxError;
@@ -190,11 +191,11 @@ where
         let flow = flow.and_then(|known| Flow::of(known, Direction::Up, &parts.headers));
         let request = Request::from_parts(parts, RequestBody::new(body, flow.map(Box::new)));
         match asked {
-            Ok(verdict) => {
+            Boxed::Ready(verdict) => {
                 let admitted = self.shared.admit(verdict, asker, request.headers());
                 ResponseFuture::judged(admitted, &mut self.inner, made_ready, request)
             }
-            Err(verdict) => {
+            Boxed::Waiting(verdict) => {
                 let call = Call { service: made_ready(&mut self.inner), request };
                 ResponseFuture::asking(Asking::new(verdict, Arc::clone(&self.shared), asker, call))
             }
