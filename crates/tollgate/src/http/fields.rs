@@ -21,7 +21,7 @@ use tollgate_policy::HeaderGeneration;
 
 use super::text::{field_string, number, number_behind};
 use crate::bounds::{POLICIES_KEPT, SPREAD_PERCENT};
-use crate::verdict::{Absence, share_left};
+use crate::verdict::{Absence, decided_at, share_left};
 use crate::{Answer, Verdict};
 
 /// `RateLimit-Policy`.
@@ -62,7 +62,8 @@ pub const ALL: [HeaderName; 11] = [
 
 /// Writes the fields for a verdict, in place of any of the same names.
 ///
-/// `now` is the store's time, for the one field that is a moment ([`Limiter::now`]). `spread` is a
+/// `now` is the store's time, for the one field that is a moment ([`Limiter::now`]), where the verdict does not
+/// know itself when it was right. `spread` is a
 /// hash of whoever is asking: a denied client is told to come back after the wait that works and up
 /// to 30 % later, each at its own moment, so that those who were denied together do not return
 /// together. The same client is told the same. Nobody is told less than the wait, and where no wait
@@ -155,6 +156,8 @@ impl<'v> Told<'v> {
     fn new(verdict: &'v Verdict, now: Timestamp, retry: Option<Retry>) -> Self {
         let answers = verdict.answers().filter(Answer::is_enforced);
         let rates = answers.filter(|answer| answer.rate().is_some());
+        // A wait is counted from when it was told; from later it would end in the second after its own.
+        let now = decided_at(&verdict.taken).unwrap_or(now);
         let mut told = Self { verdict, now, retry, rates: SmallVec::new() };
         told.rates.extend(rates.filter_map(|answer| Some((answer, answer.decision()?))));
         told

@@ -176,6 +176,19 @@ fn the_tightest_limit_is_told_with_the_moment_it_is_whole_again() {
 }
 
 #[test]
+fn whoever_tells_it_later_than_it_was_decided_tells_the_same_moment() {
+    let policy = with_headers("[x-ratelimit]", TWO);
+    let gate = Gate::new(&policy);
+    gate.advance("250ms");
+    let verdict = gate.check(&[]);
+    let reset = || number(&fields_of(&gate, &verdict, 0), "x-ratelimit-reset");
+    let told = reset();
+    assert!(told.is_some());
+    gate.advance("20us");
+    assert_eq!(reset(), told);
+}
+
+#[test]
 fn a_concurrency_limit_is_announced_and_what_is_left_of_it_is_not() {
     let gate = Gate::new("limits: [{name: slots, concurrency: 2}, {name: api, rate: 9/minute}]");
     let headers = fields_of(&gate, &gate.check(&[]), 0);
