@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep};
@@ -141,6 +142,18 @@ pub(crate) trait Fate {
 
     /// Whether the other side reset it; nothing as long as that may still happen.
     fn is_reset(&self) -> Option<bool>;
+
+    /// What the system knows of the other side, whatever is still to be read.
+    fn presence(&self) -> Presence;
+}
+
+/// Whether there is somebody on the other side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Presence {
+    There,
+    /// It says nothing more. It may still read.
+    Silent,
+    Gone,
 }
 
 impl Fate for TcpStream {
@@ -150,6 +163,22 @@ impl Fate for TcpStream {
         // A connection that is over has no other side any more, and an error if it was reset.
         self.peer_addr().is_err().then(|| !matches!(self.take_error(), Ok(None)))
     }
+
+    fn presence(&self) -> Presence {
+        #[cfg(target_os = "linux")]
+        const SILENT: PollFlags = PollFlags::RDHUP;
+        #[cfg(not(target_os = "linux"))]
+        const SILENT: PollFlags = PollFlags::empty();
+        let mut looked = [PollFd::new(self, SILENT)];
+        if poll(&mut looked, Some(&Timespec::default())).is_err() {
+            return Presence::There;
+        }
+        match looked[0].revents() {
+            seen if seen.intersects(PollFlags::HUP | PollFlags::ERR) => Presence::Gone,
+            seen if seen.intersects(SILENT) => Presence::Silent,
+            _ => Presence::There,
+        }
+    }
 }
 
 impl<S: Fate> Fate for TlsStream<S> {
@@ -157,6 +186,10 @@ impl<S: Fate> Fate for TlsStream<S> {
 
     fn is_reset(&self) -> Option<bool> {
         self.get_ref().0.is_reset()
+    }
+
+    fn presence(&self) -> Presence {
+        self.get_ref().0.presence()
     }
 }
 
@@ -285,6 +318,10 @@ impl Fate for tokio::io::DuplexStream {
 
     fn is_reset(&self) -> Option<bool> {
         Some(false)
+    }
+
+    fn presence(&self) -> Presence {
+        Presence::There
     }
 }
 

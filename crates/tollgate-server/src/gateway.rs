@@ -48,12 +48,13 @@ use tower_service::Service;
 
 use crate::bounds::HEAD_BYTES_MAX;
 use crate::connection::Visitor;
+use crate::delivery::Fate;
 use crate::door::{Door, Starter};
 use crate::moment::moment;
 use crate::otlp::TRACEPARENT;
 use crate::prefixed::Prefixed;
 use crate::seldom::Seldom;
-use activity::{Activity, Cut, UnderWay, Watch, Watched, duration};
+use activity::{Activity, Cut, UnderWay, Watch, Watched, attend, duration};
 use bounds::{CONNECTION_WINDOW, SEND_BUFFER_MAX, STREAM_WINDOW, STREAMS_MAX};
 use gathering::Gathering;
 use outgoing::Outgoing;
@@ -75,7 +76,7 @@ const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// box that is gone when it is over, and what is only put together is so by plain functions.
 pub(crate) fn serve<S>(stream: S, visitor: Visitor) -> impl Future<Output = ()> + Send
 where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    S: AsyncRead + AsyncWrite + Fate + Unpin + Send + 'static,
 {
     let patience = visitor.with_settings(|settings| duration(settings.headers_timeout));
     let begun = Box::pin(timeout(patience, begin(stream)));
@@ -95,7 +96,7 @@ where
 /// What is said on a connection of HTTP/2, which is in a box so that it is not moved about.
 fn speak_http2<S>(stream: Prefixed<S>, visitor: Visitor) -> impl Future<Output = ()> + Send
 where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    S: AsyncRead + AsyncWrite + Fate + Unpin + Send + 'static,
 {
     let (stream, link, watch) = looked_after(stream, visitor, true);
     let desk = Desk::new(&link);
@@ -112,7 +113,7 @@ where
 /// What is said on a connection of HTTP/1.1, and of what it becomes.
 fn speak_http1<S>(stream: Prefixed<S>, visitor: Visitor) -> impl Future<Output = ()> + Send
 where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    S: AsyncRead + AsyncWrite + Fate + Unpin + Send + 'static,
 {
     let (stream, link, watch) = looked_after(stream, visitor, false);
     let desk = Desk::new(&link);
@@ -182,7 +183,7 @@ where
             });
             let disturbed = tokio::select! {
                 biased;
-                ended = connection.as_mut() => {
+                ended = attend(connection.as_mut(), &link.activity) => {
                     if let Err(error) = ended {
                         tracing::debug!(peer = %link.visitor.peer, %error, "a connection ended badly");
                     }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
-use crate::delivery::Fate;
+use crate::delivery::{Fate, Presence};
 
 /// Fails when nothing could be written for `patience`.
 pub(crate) struct Impatient<S> {
@@ -48,6 +48,10 @@ impl<S: Fate> Fate for Impatient<S> {
 
     fn is_reset(&self) -> Option<bool> {
         self.stream.is_reset()
+    }
+
+    fn presence(&self) -> Presence {
+        self.stream.presence()
     }
 }
 

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::delivery::Fate;
+use crate::delivery::{Fate, Presence};
 
 /// Bytes that were read ahead, and the stream they came from.
 pub(crate) struct Prefixed<S> {
@@ -27,6 +27,10 @@ impl<S: Fate> Fate for Prefixed<S> {
 
     fn is_reset(&self) -> Option<bool> {
         self.stream.is_reset()
+    }
+
+    fn presence(&self) -> Presence {
+        self.stream.presence()
     }
 }
 

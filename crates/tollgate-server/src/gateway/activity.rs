@@ -4,17 +4,19 @@
 //! leaves a mark, and now and then somebody looks which marks are new. Whoever is too slow is found
 //! between one and two of its times.
 
+use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::time::{Duration, Instant};
+use tokio::time::{Duration, Instant, Sleep, sleep};
 use tollgate::{Gateway, Micros};
 
-use super::bounds::LATE_GRACE;
+use super::bounds::{LATE_GRACE, UNHEARD_AT_MOST};
+use crate::delivery::{Fate, Presence};
 use crate::moment::moment;
 
 /// Marks of one connection.
@@ -31,6 +33,12 @@ pub(super) struct Activity {
     waiting: AtomicUsize,
     /// Those that have not ended, or whose response has not.
     under_way: AtomicUsize,
+    /// Those that have not ended.
+    coming: AtomicUsize,
+    /// Whether somebody waits for what the client says next, and so would notice if it left.
+    is_listened_to: AtomicBool,
+    /// Whether somebody should look if the client is there.
+    is_doubted: AtomicBool,
     /// When they must have ended, those of them that must.
     deadlines: Mutex<Vec<Instant>>,
     /// Whether a line of a head ended otherwise than lines do.
@@ -42,6 +50,22 @@ impl Activity {
     /// line feed, as we do, and some only where a carriage return stands before it.
     pub(super) fn is_sloppy(&self) -> bool {
         self.is_sloppy.load(Ordering::Relaxed)
+    }
+
+    /// Whether a request is under way and nobody listens to its client. It has sent more than that request,
+    /// which is looked at when it is answered, and until then nobody reads on.
+    fn is_unheard(&self) -> bool {
+        !self.is_listened_to.load(Ordering::Relaxed) && self.under_way.load(Ordering::Relaxed) > 0
+    }
+
+    /// Whether there is nobody any more who could be answered. Who says nothing more is taken for gone, as
+    /// where somebody listens, but for one whose request is still to be read.
+    fn has_lost(&self, client: Presence) -> bool {
+        match client {
+            Presence::There => false,
+            Presence::Silent => self.coming.load(Ordering::Relaxed) == 0,
+            Presence::Gone => true,
+        }
     }
 
     fn deadlines(&self) -> MutexGuard<'_, Vec<Instant>> {
@@ -63,6 +87,7 @@ impl Activity {
 pub(super) struct UnderWay {
     activity: Arc<Activity>,
     is_answered: bool,
+    is_body: bool,
     deadline: Option<Instant>,
 }
 
@@ -75,13 +100,15 @@ impl UnderWay {
             activity.deadlines().push(deadline);
         }
         let number = activity.begun.fetch_add(1, Ordering::Relaxed);
-        (Self { activity: Arc::clone(activity), is_answered: false, deadline }, number)
+        let activity = Arc::clone(activity);
+        (Self { activity, is_answered: false, is_body: false, deadline }, number)
     }
 
     /// The body of a request comes, be it after the response.
     pub(super) fn body(activity: &Arc<Activity>) -> Self {
         activity.under_way.fetch_add(1, Ordering::Relaxed);
-        Self { activity: Arc::clone(activity), is_answered: true, deadline: None }
+        activity.coming.fetch_add(1, Ordering::Relaxed);
+        Self { activity: Arc::clone(activity), is_answered: true, is_body: true, deadline: None }
     }
 
     /// Its response has begun.
@@ -97,6 +124,9 @@ impl Drop for UnderWay {
     fn drop(&mut self) {
         self.answered();
         let activity = &self.activity;
+        if self.is_body {
+            activity.coming.fetch_sub(1, Ordering::Relaxed);
+        }
         if activity.under_way.fetch_sub(1, Ordering::Relaxed) == 1 {
             activity.read_at_end.store(activity.read.load(Ordering::Relaxed), Ordering::Relaxed);
         }
@@ -194,11 +224,13 @@ pub(super) struct Watched<S> {
     /// has written anything. If they are, a body of 256 bytes, which that of a refusal has, is the end
     /// of a write; if not, only one of 1,024, and answers to requests that came together go together.
     is_vectored: bool,
+    /// The last byte that came.
+    last: u8,
 }
 
 impl<S> Watched<S> {
     pub(super) fn new(stream: S, activity: &Arc<Activity>, is_http2: bool) -> Self {
-        Self { stream, activity: Arc::clone(activity), is_vectored: !is_http2 }
+        Self { stream, activity: Arc::clone(activity), is_vectored: !is_http2, last: b'\r' }
     }
 
     fn noted(&mut self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
@@ -220,29 +252,58 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
         let read = Pin::new(&mut self.stream).poll_read(context, buffer);
         let new = &buffer.filled()[before..];
         self.activity.read(new.len());
+        self.activity.is_listened_to.store(read.is_pending(), Ordering::Relaxed);
         // What comes while no request is under way begins with the head of one.
-        if self.activity.under_way.load(Ordering::Relaxed) == 0 && has_bare_feed(new) {
+        if self.activity.under_way.load(Ordering::Relaxed) == 0 && has_bare_feed(self.last, new) {
             self.activity.is_sloppy.store(true, Ordering::Relaxed);
         }
+        self.last = new.last().copied().unwrap_or(self.last);
         read
     }
 }
 
-/// Whether a line of a head ends in a line feed alone. What stands before the first piece of a head
-/// is not known, nor what lies behind its end.
-fn has_bare_feed(head: &[u8]) -> bool {
+/// Whether a line of a head ends in a line feed alone. Of what came before this piece of it the `last` byte is
+/// known. What lies behind its end is not looked at.
+fn has_bare_feed(last: u8, head: &[u8]) -> bool {
     let mut line = 0;
     for end in memchr::memchr_iter(b'\n', head) {
-        match end.checked_sub(1).map(|before| head[before]) {
-            Some(b'\r') if end == line + 1 => return false,
-            Some(b'\r') | None => line = end + 1,
-            Some(_) => return true,
+        if end.checked_sub(1).map_or(last, |before| head[before]) != b'\r' {
+            return true;
         }
+        if end == line + 1 {
+            return false;
+        }
+        line = end + 1;
     }
     false
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+/// Goes on with a connection whose stream is [`Watched`]. As long as nobody listens to its client, that is looked
+/// for now and then.
+pub(super) fn attend<C: Future>(
+    mut connection: Pin<&mut C>,
+    activity: &Activity,
+) -> impl Future<Output = C::Output> {
+    let mut pause: Option<Pin<Box<Sleep>>> = None;
+    poll_fn(move |context| {
+        loop {
+            if let Poll::Ready(ended) = connection.as_mut().poll(context) {
+                return Poll::Ready(ended);
+            }
+            if !activity.is_unheard() {
+                pause = None;
+                return Poll::Pending;
+            }
+            let until = pause.get_or_insert_with(|| Box::pin(sleep(UNHEARD_AT_MOST)));
+            ready!(until.as_mut().poll(context));
+            pause = None;
+            // The connection flushes its stream whenever it goes on.
+            activity.is_doubted.store(true, Ordering::Relaxed);
+        }
+    })
+}
+
+impl<S: AsyncWrite + Fate + Unpin> AsyncWrite for Watched<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -266,6 +327,12 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.activity.is_doubted.load(Ordering::Relaxed) {
+            self.activity.is_doubted.store(false, Ordering::Relaxed);
+            if self.activity.has_lost(self.stream.presence()) {
+                return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
+            }
+        }
         Pin::new(&mut self.stream).poll_flush(context)
     }
 
@@ -300,13 +367,14 @@ mod tests {
         for head in
             ["", "\n", "GET / HT", "GET / HTTP/1.1\r\nhost: a\r\n\r\n", "a: b\r\n\r\nbo\ndy\n"]
         {
-            assert!(!has_bare_feed(head.as_bytes()), "{head:?}");
+            assert!(!has_bare_feed(b'\r', head.as_bytes()), "{head:?}");
         }
         for head in
             ["GET / HTTP/1.1\nhost: a\r\n\r\n", "GET / HTTP/1.1\r\nhost: a\n\r\n", "a: b\n\n"]
         {
-            assert!(has_bare_feed(head.as_bytes()), "{head:?}");
+            assert!(has_bare_feed(b'\r', head.as_bytes()), "{head:?}");
         }
+        assert!(has_bare_feed(b'b', b"\n\r\n"), "a line that came in two pieces");
     }
 
     #[tokio::test]

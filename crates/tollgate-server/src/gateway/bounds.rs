@@ -87,3 +87,6 @@ pub(super) const CLOSED_TOLD_EVERY: Micros = Micros::from_secs(10);
 
 /// How much longer than it may a request takes that is told so: whoever reads gets the answer first.
 pub(super) const LATE_GRACE: Duration = Duration::from_secs(1);
+
+/// How long a client may be gone unnoticed that has sent more than the request which is under way.
+pub(super) const UNHEARD_AT_MOST: Duration = Duration::from_millis(500);

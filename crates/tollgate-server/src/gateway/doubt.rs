@@ -1,16 +1,17 @@
 //! Messages that whoever is next might understand differently.
 //!
-//! Most such requests are refused as they are read, or by the layer. Two kinds are left. A body counts as
+//! Most such requests are refused as they are read, or by the layer. Some kinds are left. A body counts as
 //! chunked if the last of its codings says so; we undo no other coding, so whoever gets the body would
-//! take it for something else. And what stands in `Host` may be no host, which cannot be said in every
-//! version of HTTP. Of responses it is those that end in two places.
+//! take it for something else. What stands in `Host` may be no host, which cannot be said in every
+//! version of HTTP. What is asked for may be no path, which some take for one. And in HTTP/2 a value may stand
+//! between spaces, which HTTP/1.1 takes off: it would be judged as another. Of responses it is those that end in
+//! two places.
 
 use http::header::{CONTENT_LENGTH, HOST, HeaderMap, TRANSFER_ENCODING};
-use http::uri::Authority;
-use http::{HeaderValue, Request};
+use http::uri::{Authority, PathAndQuery};
+use http::{HeaderValue, Method, Request, Version};
 
-/// What makes a request one that is coded in a way that we do not understand, or is for what is no
-/// host.
+/// What makes a request one that others might understand differently.
 pub(super) fn doubtful<B>(request: &Request<B>) -> Option<&'static str> {
     let headers = request.headers();
     let host = headers.get(HOST).map(HeaderValue::as_bytes);
@@ -18,7 +19,33 @@ pub(super) fn doubtful<B>(request: &Request<B>) -> Option<&'static str> {
     if !host.is_none_or(is_host) || !authority.is_none_or(is_host) {
         return Some("the host is not a name or an address, with or without a port");
     }
+    if !asks_for_path(request) {
+        return Some("what is asked for is no path");
+    }
+    if request.version() == Version::HTTP_2 && headers.values().any(is_padded) {
+        return Some("a value begins or ends with a space");
+    }
     is_coded(headers).then_some("the only transfer coding understood here is chunked")
+}
+
+/// Whether a request is for a path, or for what its method may be for instead (RFC 9112, section 3.2).
+fn asks_for_path<B>(request: &Request<B>) -> bool {
+    let uri = request.uri();
+    let path = uri.path_and_query().map(PathAndQuery::as_str);
+    match (request.method(), path) {
+        (&Method::CONNECT, path) => path.is_none(),
+        (&Method::OPTIONS, Some("*")) | (_, None) => true,
+        // After a host the path may be left out, but not in HTTP/2, which says both apart.
+        (_, Some(path)) if path.starts_with('?') => {
+            uri.authority().is_some() && request.version() != Version::HTTP_2
+        }
+        (_, Some(path)) => path.starts_with('/'),
+    }
+}
+
+fn is_padded(value: &HeaderValue) -> bool {
+    let is_space = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
+    is_space(value.as_bytes().first()) || is_space(value.as_bytes().last())
 }
 
 /// Whether it cannot be told where a message ends that has a coding: it is one that we do not understand, or

@@ -243,13 +243,22 @@ fn is_safe(method: &Method) -> bool {
 /// Says for whom a request is in the way of its version: in a field of its own, or in the URI.
 fn address(request: &mut Request<Sending>, is_http2: bool, target: &Target) {
     let path = request.uri().path_and_query().cloned();
-    let path = path.unwrap_or_else(|| PathAndQuery::from_static("/"));
+    let path = match path {
+        None => PathAndQuery::from_static("/"),
+        // A path that was left out behind a host cannot be left out here.
+        Some(path) if path.as_str().starts_with('?') => {
+            let path = PathAndQuery::try_from(format!("/{}", path.as_str()));
+            path.expect("a slash may stand before a query")
+        }
+        Some(path) => path,
+    };
     if is_http2 {
         *request.version_mut() = Version::HTTP_2;
         let scheme = if target.scheme() == Scheme::Https { "https" } else { "http" };
         let host = request.headers_mut().remove(HOST);
         let uri = request.uri();
-        if uri.authority().is_some() && uri.scheme_str() == Some(scheme) {
+        let is_whole = uri.authority().is_some() && uri.path_and_query() == Some(&path);
+        if is_whole && uri.scheme_str() == Some(scheme) {
             return;
         }
         let host = host.and_then(|host| Authority::try_from(host.as_bytes()).ok());

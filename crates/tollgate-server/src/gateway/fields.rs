@@ -8,13 +8,14 @@ use std::sync::{Mutex, PoisonError};
 
 use bytes::BytesMut;
 use http::header::{
-    CONNECTION, CONTENT_LENGTH, COOKIE, FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue, TE,
-    TRANSFER_ENCODING, UPGRADE, VIA,
+    ACCEPT_ENCODING, CONNECTION, CONTENT_LENGTH, COOKIE, FORWARDED, HOST, HeaderMap, HeaderName,
+    HeaderValue, TE, TRANSFER_ENCODING, UPGRADE, VIA,
 };
 use http::{Version, request};
 use smallvec::SmallVec;
 
 use super::bounds::REQUEST_ID_BYTES_MAX;
+use crate::otlp::TRACEPARENT;
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
@@ -246,9 +247,9 @@ fn remove(headers: &mut HeaderMap, is_out: impl Fn(&str) -> bool) {
     }
 }
 
-/// What no `Connection` can take out: how long the body is, and for whom the request is.
+/// What no `Connection` can take out: how long the body is, for whom the request is, and what may be ours.
 fn is_needed(name: &HeaderName) -> bool {
-    *name == CONTENT_LENGTH || *name == HOST
+    [CONTENT_LENGTH, HOST, ACCEPT_ENCODING, TRACEPARENT].contains(name)
 }
 
 /// The words in all lines of a field.
@@ -360,7 +361,8 @@ mod tests {
         let lines = [
             ("host", "a.example"),
             ("connection", "close, X-Secret"),
-            ("connection", "content-length, x-forwarded-for, host"),
+            ("connection", "content-length, x-forwarded-for, host, accept-encoding"),
+            ("accept-encoding", "identity"),
             ("x-secret", "1"),
             ("content-length", "5"),
             ("keep-alive", "timeout=5"),
@@ -376,6 +378,7 @@ mod tests {
             ("x-secret", ""),
             ("content-length", "5"),
             ("host", "a.example"),
+            ("accept-encoding", "identity"),
             ("keep-alive", ""),
             ("te", "trailers"),
             ("proxy-authorization", ""),

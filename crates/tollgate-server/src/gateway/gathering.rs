@@ -12,9 +12,22 @@ use smallvec::SmallVec;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::bounds::GATHERED_BYTES_MAX;
+use crate::delivery::{Fate, Presence};
 
 /// A stream whose small writes are plain ones.
 pub(super) struct Gathering<S>(pub(super) S);
+
+impl<S: Fate> Fate for Gathering<S> {
+    const HAS_LAST_WORD: bool = S::HAS_LAST_WORD;
+
+    fn is_reset(&self) -> Option<bool> {
+        self.0.is_reset()
+    }
+
+    fn presence(&self) -> Presence {
+        self.0.presence()
+    }
+}
 
 impl<S: AsyncRead + Unpin> AsyncRead for Gathering<S> {
     fn poll_read(

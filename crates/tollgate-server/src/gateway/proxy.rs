@@ -15,8 +15,8 @@ use rustls::ClientConfig;
 use serde_json::json;
 use smallvec::SmallVec;
 use tokio::time::{Duration, Instant, timeout_at};
-use tollgate::Gateway;
 use tollgate::http::path;
+use tollgate::{Gateway, Scheme};
 use tower_service::Service;
 
 use super::activity::{Activity, duration};
@@ -278,6 +278,8 @@ impl Link {
         };
         match &exchanged {
             Ok(_) => gate.targets.worked(&upstream.target),
+            // A server that speaks HTTP/2 alone cannot be asked for it, which says nothing of how it is.
+            Err(_) if purpose == Purpose::Upgrade && upstream.target.scheme() != Scheme::Http => {}
             Err(failed) => failed.tell(&gate.targets, &upstream.target),
         }
         exchanged

@@ -11,6 +11,7 @@ use tokio_rustls::TlsAcceptor;
 use super::client::Client;
 use super::ends::config;
 use super::script::{Script, connect, in_front_of};
+use super::upstream::Upstream;
 use crate::grpc::client::stop;
 use crate::server::{Running, with_doors};
 use crate::tls::Authority;
@@ -182,4 +183,34 @@ async fn a_server_that_prefers_http_2_is_asked_in_http_1_to_leave_it() {
     assert_eq!(said.await.unwrap(), b"hello");
     assert_eq!(serving.await.unwrap().as_deref(), Some(&b"http/1.1"[..]));
     stop(gateway).await;
+}
+
+#[test]
+fn a_server_that_cannot_be_asked_to_leave_http_is_not_left_out_for_it() {
+    // It takes connections and ends them, as one that speaks HTTP/2 alone when it is asked in HTTP/1.1.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let odd = listener.local_addr().expect("it is bound");
+    let (dialled, dials) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        while let Ok((stream, _)) = listener.accept() {
+            drop(stream);
+            if dialled.send(()).is_err() {
+                return;
+            }
+        }
+    });
+    let other = Upstream::start(|exchange| exchange.answer(200, "ok"));
+    let gateway = in_front_of(format!("[\"h2c://{odd}\", \"http://{}\"]", other.address), "");
+    for _ in 0..8 {
+        let mut client = connect(&gateway);
+        client.send(ASK);
+        client.head().expect("an answer");
+    }
+    assert!(dials.try_iter().count() >= 3, "it was asked often enough");
+    let mut client = connect(&gateway);
+    for _ in 0..4 {
+        client.send(GET);
+        assert_eq!(client.answer().status, 200);
+    }
+    assert!(dials.try_iter().count() > 0, "it still has its turn");
 }

@@ -123,6 +123,23 @@ fn a_slot_is_back_when_the_client_leaves() {
 }
 
 #[test]
+fn a_slot_is_back_when_a_client_leaves_that_has_sent_more_than_its_request() {
+    // Nobody comes to an end by waiting.
+    let house = House::new("gateway: {headers_timeout: 1h, idle_timeout: off}");
+    let upload = "POST /silent HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello".to_owned();
+    for request in [get("/silent"), get("/hold"), upload] {
+        for more in ["G", "\r\n", &get("/quick").repeat(9)] {
+            house.gateway.upstream.take_requests();
+            let mut client = house.gateway.connect();
+            client.send(format!("{request}{more}"));
+            house.gateway.upstream.wait("it is at work", |log| !log.requests.is_empty());
+            drop(client);
+            house.check(&format!("a client left behind {more:?}"));
+        }
+    }
+}
+
+#[test]
 fn a_slot_is_back_when_the_server_fails() {
     let house = House::new("");
     let mut client = house.gateway.connect();

@@ -336,7 +336,8 @@ fn a_request_has_one_line_and_one_host() {
         case("GET \\b HTTP/1.1|Host: a||", "400 end"),
         case("GET /b#c HTTP/1.1|Host: a||", "/b="),
         case("OPTIONS * HTTP/1.1|Host: a||", "*="),
-        case("GET * HTTP/1.1|Host: a||", "*="),
+        case("GET * HTTP/1.1|Host: a||", "400 end"),
+        case("CONNECT /b HTTP/1.1|Host: a||", "400 end"),
         // Whom it is for.
         case("GET http://a/b HTTP/1.1|Host: a||", "/b="),
         case("GET http://a HTTP/1.1|Host: a||", "/="),
