@@ -135,7 +135,7 @@ fn looked_after<S>(
 ) -> (Marking<S>, Arc<Link>, Watch) {
     let activity = Arc::<Activity>::default();
     let stream = TokioIo::new(Watched::new(Gathering(stream), &activity, is_http2));
-    let watch = visitor.with_settings(|settings| Watch::new(&activity, settings, !is_http2));
+    let watch = visitor.with_settings(|settings| Watch::new(&activity, settings, true));
     (stream, Arc::new(Link::new(visitor, activity)), watch)
 }
 

@@ -43,6 +43,9 @@ pub(super) struct Activity {
     deadlines: Mutex<Vec<Instant>>,
     /// Whether a line of a head ended otherwise than lines do.
     is_sloppy: AtomicBool,
+    /// Whether HTTP/2 is spoken, and which head of it has begun and not ended, if not zero.
+    is_framed: AtomicBool,
+    framed_head: AtomicU64,
 }
 
 impl Activity {
@@ -153,14 +156,14 @@ pub(super) enum Cut {
 #[derive(Debug)]
 pub(super) struct Watch {
     activity: Arc<Activity>,
-    /// How long a head may take. Of HTTP/2 that cannot be seen: what comes may be about anything.
+    /// How long a head may take.
     head: Option<Duration>,
     idle: Option<Duration>,
     total: Option<Duration>,
     seen: Seen,
     quiet_since: Instant,
-    /// Bytes came before the last look, of a request that is not here yet.
-    has_begun: bool,
+    /// Which head had begun before the last look and not ended, if not zero.
+    begun_head: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -178,7 +181,7 @@ impl Watch {
             total: settings.total_timeout.map(duration),
             seen: Seen::default(),
             quiet_since: moment(),
-            has_begun: false,
+            begun_head: 0,
         }
     }
 
@@ -202,12 +205,17 @@ impl Watch {
         } else if self.idle.is_some_and(|most| now - self.quiet_since >= most) {
             return Some(Cut::Idle);
         }
-        let has_begun = under_way.load(Ordering::Relaxed) == 0
-            && read.load(Ordering::Relaxed) != read_at_end.load(Ordering::Relaxed);
-        if self.head.is_some() && has_begun && self.has_begun && !has_asked {
+        let head = if self.activity.is_framed.load(Ordering::Relaxed) {
+            self.activity.framed_head.load(Ordering::Relaxed)
+        } else {
+            let has_begun = under_way.load(Ordering::Relaxed) == 0
+                && read.load(Ordering::Relaxed) != read_at_end.load(Ordering::Relaxed);
+            if has_begun { begun + 1 } else { 0 }
+        };
+        if self.head.is_some() && head != 0 && head == self.begun_head {
             return Some(Cut::SlowHead);
         }
-        self.has_begun = has_begun;
+        self.begun_head = head;
         None
     }
 }
@@ -226,11 +234,15 @@ pub(super) struct Watched<S> {
     is_vectored: bool,
     /// The last byte that came.
     last: u8,
+    /// Where in HTTP/2 what comes is, if that is spoken.
+    frames: Option<Frames>,
 }
 
 impl<S> Watched<S> {
     pub(super) fn new(stream: S, activity: &Arc<Activity>, is_http2: bool) -> Self {
-        Self { stream, activity: Arc::clone(activity), is_vectored: !is_http2, last: b'\r' }
+        activity.is_framed.store(is_http2, Ordering::Relaxed);
+        let (activity, frames) = (Arc::clone(activity), is_http2.then(Frames::new));
+        Self { stream, activity, is_vectored: !is_http2, last: b'\r', frames }
     }
 
     fn noted(&mut self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
@@ -253,12 +265,79 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
         let new = &buffer.filled()[before..];
         self.activity.read(new.len());
         self.activity.is_listened_to.store(read.is_pending(), Ordering::Relaxed);
+        if let Watched { frames: Some(frames), activity, .. } = &mut *self {
+            frames.pass(new);
+            activity.framed_head.store(frames.unfinished_head(), Ordering::Relaxed);
+            return read;
+        }
         // What comes while no request is under way begins with the head of one.
         if self.activity.under_way.load(Ordering::Relaxed) == 0 && has_bare_feed(self.last, new) {
             self.activity.is_sloppy.store(true, Ordering::Relaxed);
         }
         self.last = new.last().copied().unwrap_or(self.last);
         read
+    }
+}
+
+/// Follows what a client says in HTTP/2 from frame to frame (RFC 9113, section 4.1), to see which heads have begun.
+struct Frames {
+    /// What was read of the first bytes of a frame.
+    start: [u8; 9],
+    read: usize,
+    /// How many bytes come before the next frame.
+    left: usize,
+    heads: u64,
+    is_in_head: bool,
+    /// Whether the head ends with this frame.
+    is_last: bool,
+}
+
+impl Frames {
+    const HEADERS: u8 = 1;
+    const CONTINUATION: u8 = 9;
+    const END_HEADERS: u8 = 4;
+
+    fn new() -> Self {
+        let left = super::PREFACE.len();
+        Self { start: [0; 9], read: 0, left, heads: 0, is_in_head: false, is_last: false }
+    }
+
+    fn pass(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            if self.left == 0 {
+                let now = bytes.len().min(self.start.len() - self.read);
+                self.start[self.read..][..now].copy_from_slice(&bytes[..now]);
+                bytes = &bytes[now..];
+                self.read += now;
+                if self.read < self.start.len() {
+                    return;
+                }
+                self.begin();
+            }
+            let now = bytes.len().min(self.left);
+            bytes = &bytes[now..];
+            self.left -= now;
+            if self.left == 0 && self.is_last {
+                (self.is_in_head, self.is_last) = (false, false);
+            }
+        }
+    }
+
+    fn begin(&mut self) {
+        let [a, b, c, kind, flags, ..] = self.start;
+        self.left = u32::from_be_bytes([0, a, b, c]) as usize;
+        self.read = 0;
+        if kind == Self::HEADERS {
+            self.heads += 1;
+            self.is_in_head = true;
+        }
+        let is_of_head = matches!(kind, Self::HEADERS | Self::CONTINUATION);
+        self.is_last = is_of_head && flags & Self::END_HEADERS != 0;
+    }
+
+    /// The number of a head that has begun and not ended; zero if there is none.
+    fn unfinished_head(&self) -> u64 {
+        if self.is_in_head { self.heads } else { 0 }
     }
 }
 
@@ -389,12 +468,53 @@ mod tests {
         assert!(stream.is_write_vectored());
     }
 
+    #[test]
+    fn heads_are_followed_from_frame_to_frame_however_they_are_cut() {
+        let frame = |kind: u8, flags: u8, length: u8| {
+            let start = [0, 0, length, kind, flags, 0, 0, 0, 1];
+            [&start[..], &vec![kind; length.into()]].concat()
+        };
+        // A head in one frame, a ping, a head in three frames, a body, and a head of nothing.
+        let said = [
+            (super::super::PREFACE.to_vec(), 0),
+            (frame(4, 0, 0), 0),
+            (frame(Frames::HEADERS, 4, 20), 0),
+            (frame(6, 0, 8), 0),
+            (frame(Frames::HEADERS, 1, 5), 2),
+            (frame(Frames::CONTINUATION, 0, 0), 2),
+            (frame(Frames::CONTINUATION, 4, 3), 0),
+            (frame(0, 4, 200), 0),
+            (frame(Frames::HEADERS, 0, 0), 3),
+            (frame(Frames::CONTINUATION, 4, 0), 0),
+        ];
+        for size in [1, 2, 7, 9, 10, 1000] {
+            let mut frames = Frames::new();
+            for (bytes, expected) in &said {
+                bytes.chunks(size).for_each(|piece| frames.pass(piece));
+                assert_eq!(frames.unfinished_head(), *expected, "{size} bytes at a time");
+            }
+        }
+        let mut frames = Frames::new();
+        frames.pass(super::super::PREFACE);
+        frames.pass(&frame(Frames::HEADERS, 4, 20)[..15]);
+        assert_eq!(frames.unfinished_head(), 1);
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_head_that_comes_byte_by_byte_is_given_up() {
         let activity = Arc::default();
         let mut watch = watch(&activity);
         activity.read(1);
         assert_eq!(look_later(&mut watch).await, None);
+        activity.read(1);
+        assert_eq!(look_later(&mut watch).await, Some(Cut::SlowHead));
+        activity.is_framed.store(true, Ordering::Relaxed);
+        let mut watch = Watch::new(&activity, &Gateway::default(), true);
+        for (head, expected) in [(0, None), (1, None), (2, None), (0, None), (3, None)] {
+            activity.framed_head.store(head, Ordering::Relaxed);
+            activity.read(1);
+            assert_eq!(look_later(&mut watch).await, expected, "it is another one each time");
+        }
         activity.read(1);
         assert_eq!(look_later(&mut watch).await, Some(Cut::SlowHead));
     }

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use tollgate_server::Door;
 
-use super::wire::{Wire, plain, request};
+use super::wire::{Outcome, Wire, plain, request};
 use crate::gateway::Gateway;
 use crate::gateway::client::Client;
 use crate::gateway::upstream::Upstream;
-use crate::grpc::frames::{END_STREAM, HEADERS, frame};
+use crate::grpc::frames::{END_STREAM, HEADERS, field, frame};
 
 /// How long a slow client waits between two bytes.
 const BETWEEN: Duration = Duration::from_millis(20);
@@ -37,6 +37,29 @@ fn a_head_that_comes_byte_by_byte_is_cut() {
     });
     let targets: Vec<_> = gateway.upstream.requests().into_iter().map(|it| it.target).collect();
     assert_eq!(targets, ["/first"]);
+}
+
+#[test]
+fn a_head_of_http2_that_comes_byte_by_byte_is_cut_and_pings_are_not() {
+    let gateway = Gateway::start("gateway: {headers_timeout: 1s}\nlimits: []");
+    let (mut slow, mut quiet) = (Wire::open(&gateway), Wire::open(&gateway));
+    slow.client.send(request(1, &plain("GET", "/first"), END_STREAM));
+    assert_eq!(slow.outcome(1), Outcome::Passed);
+    let fields = [plain("GET", "/"), field("x", &"y".repeat(100)).repeat(20)].concat();
+    let head = frame(HEADERS, END_STREAM, 3, &fields);
+    thread::scope(|scope| {
+        scope.spawn(|| assert!(is_cut(&mut slow.client, &head)));
+        scope.spawn(|| {
+            const PING: u8 = 6;
+            // For longer than a head may take.
+            let pings = frame(PING, 0, 0, &[0; 8]).repeat(10);
+            assert!(!is_cut(&mut quiet.client, &pings));
+            quiet.client.send(request(1, &plain("GET", "/last"), END_STREAM));
+            assert_eq!(quiet.outcome(1), Outcome::Passed);
+        });
+    });
+    let targets: Vec<_> = gateway.upstream.requests().into_iter().map(|it| it.target).collect();
+    assert_eq!(targets, ["/first", "/last"]);
 }
 
 #[test]
