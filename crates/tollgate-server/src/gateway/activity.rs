@@ -232,8 +232,7 @@ pub(super) struct Watched<S> {
     /// has written anything. If they are, a body of 256 bytes, which that of a refusal has, is the end
     /// of a write; if not, only one of 1,024, and answers to requests that came together go together.
     is_vectored: bool,
-    /// The last byte that came.
-    last: u8,
+    lines: Lines,
     /// Where in HTTP/2 what comes is, if that is spoken.
     frames: Option<Frames>,
 }
@@ -242,7 +241,7 @@ impl<S> Watched<S> {
     pub(super) fn new(stream: S, activity: &Arc<Activity>, is_http2: bool) -> Self {
         activity.is_framed.store(is_http2, Ordering::Relaxed);
         let (activity, frames) = (Arc::clone(activity), is_http2.then(Frames::new));
-        Self { stream, activity, is_vectored: !is_http2, last: b'\r', frames }
+        Self { stream, activity, is_vectored: !is_http2, lines: Lines::new(), frames }
     }
 
     fn noted(&mut self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
@@ -270,11 +269,12 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
             activity.framed_head.store(frames.unfinished_head(), Ordering::Relaxed);
             return read;
         }
-        // What comes while no request is under way begins with the head of one.
-        if self.activity.under_way.load(Ordering::Relaxed) == 0 && has_bare_feed(self.last, new) {
+        // What comes while no body does begins with the head of a request, or goes on with it.
+        if self.activity.coming.load(Ordering::Relaxed) > 0 {
+            self.lines = Lines::new();
+        } else if self.lines.has_bare_feed(new) {
             self.activity.is_sloppy.store(true, Ordering::Relaxed);
         }
-        self.last = new.last().copied().unwrap_or(self.last);
         read
     }
 }
@@ -341,20 +341,53 @@ impl Frames {
     }
 }
 
-/// Whether a line of a head ends in a line feed alone. Of what came before this piece of it the `last` byte is
-/// known. What lies behind its end is not looked at.
-fn has_bare_feed(last: u8, head: &[u8]) -> bool {
-    let mut line = 0;
-    for end in memchr::memchr_iter(b'\n', head) {
-        if end.checked_sub(1).map_or(last, |before| head[before]) != b'\r' {
-            return true;
-        }
-        if end == line + 1 {
-            return false;
-        }
-        line = end + 1;
+/// Follows the heads of HTTP/1.1 from line to line.
+struct Lines {
+    /// The byte before those that come.
+    last: u8,
+    /// Whether a head that has begun says that a body follows.
+    has_body: bool,
+}
+
+impl Lines {
+    fn new() -> Self {
+        Self { last: b'\r', has_body: false }
     }
-    false
+
+    /// Whether a line of these heads ends in a line feed alone. What lies behind the end of a head is another one, if
+    /// it has no body. A body is not looked at.
+    fn has_bare_feed(&mut self, heads: &[u8]) -> bool {
+        let before = self.last;
+        let Some(last) = heads.last() else { return false };
+        self.last = *last;
+        let (mut head, mut line) = (0, 0);
+        for end in memchr::memchr_iter(b'\n', heads) {
+            if end.checked_sub(1).map_or(before, |before| heads[before]) != b'\r' {
+                return true;
+            }
+            if end == line + 1 {
+                let is_all = end + 1 == heads.len();
+                if !is_all && (self.has_body || tells_of_body(&heads[head..line])) {
+                    *self = Self::new();
+                    return false;
+                }
+                self.has_body = false;
+                head = end + 1;
+            }
+            line = end + 1;
+        }
+        self.has_body |= tells_of_body(&heads[head..]);
+        false
+    }
+}
+
+fn tells_of_body(head: &[u8]) -> bool {
+    let names: [&[u8]; 2] = [b"content-length", b"transfer-encoding"];
+    head.split(|byte| *byte == b'\n').any(|line| {
+        names.iter().any(|name| {
+            line.get(..name.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(name))
+        })
+    })
 }
 
 /// Goes on with a connection whose stream is [`Watched`]. As long as nobody listens to its client, that is looked
@@ -443,17 +476,38 @@ mod tests {
 
     #[test]
     fn lines_of_a_head_end_in_two_bytes() {
-        for head in
-            ["", "\n", "GET / HT", "GET / HTTP/1.1\r\nhost: a\r\n\r\n", "a: b\r\n\r\nbo\ndy\n"]
-        {
-            assert!(!has_bare_feed(b'\r', head.as_bytes()), "{head:?}");
+        for head in [
+            "",
+            "\n",
+            "GET / HT",
+            "GET / HTTP/1.1\r\nhost: a\r\n\r\n",
+            "content-length: 5\r\n\r\nbo\ndy",
+        ] {
+            assert!(!Lines::new().has_bare_feed(head.as_bytes()), "{head:?}");
         }
         for head in
             ["GET / HTTP/1.1\nhost: a\r\n\r\n", "GET / HTTP/1.1\r\nhost: a\n\r\n", "a: b\n\n"]
         {
-            assert!(has_bare_feed(b'\r', head.as_bytes()), "{head:?}");
+            assert!(Lines::new().has_bare_feed(head.as_bytes()), "{head:?}");
         }
-        assert!(has_bare_feed(b'b', b"\n\r\n"), "a line that came in two pieces");
+        // In two pieces, wherever they are cut, and behind another.
+        let (first, body) = ("GET / HTTP/1.1\r\nHost: a\r\n\r\n", "Content-Length: 3\r\n\r\nb\ny");
+        for (heads, expected) in [
+            (format!("{first}GET / HTTP/1.1\r\nHost: a\n\r\n"), true),
+            (format!("{first}{first}"), false),
+            (format!("{first}POST / HTTP/1.1\r\n{body}"), false),
+            (format!("POST / HTTP/1.1\r\n{body}"), false),
+        ] {
+            for cut in 0..heads.len() {
+                // That a body follows is missed if the word for it comes in two pieces; and one that comes by
+                // itself is seen to be one elsewhere.
+                let is_odd = !expected && heads[..cut].contains("POST");
+                let mut lines = Lines::new();
+                let (one, other) = heads.as_bytes().split_at(cut);
+                let is_bare = lines.has_bare_feed(one) | lines.has_bare_feed(other);
+                assert!(is_bare == expected || is_odd, "{:?}", heads.split_at(cut));
+            }
+        }
     }
 
     #[tokio::test]

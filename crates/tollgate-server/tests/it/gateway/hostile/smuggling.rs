@@ -286,6 +286,8 @@ fn a_head_is_made_of_lines_and_fields() {
     check(&[
         // Line ends.
         case("GET / HTTP/1.1\nHost: a\n\nGET /b HTTP/1.1|Host: a||", "/= end"),
+        case("GET / HTTP/1.1|Host: a||GET /b HTTP/1.1\nHost: a\n\n", "/= end"),
+        case("GET / HTTP/1.1|Host: a||GET /b HTTP/1.1|Host: a||", "/= /b="),
         case("GET / HTTP/1.1\rHost: a|||", "400 end"),
         case("GET / HTTP/1.1|Host: a\r|||", "400 end"),
         case("GET / HTTP/1.1|Host: a|X: b\rContent-Length: 50||", "400 end"),
