@@ -54,7 +54,7 @@ use crate::moment::moment;
 use crate::otlp::TRACEPARENT;
 use crate::prefixed::Prefixed;
 use crate::seldom::Seldom;
-use activity::{Activity, Cut, UnderWay, Watch, Watched, attend, duration};
+use activity::{Activity, Attentive, Cut, UnderWay, Watch, Watched, duration};
 use bounds::{CONNECTION_WINDOW, SEND_BUFFER_MAX, STREAM_WINDOW, STREAMS_MAX};
 use gathering::Gathering;
 use outgoing::Outgoing;
@@ -107,7 +107,7 @@ where
         .max_send_buf_size(SEND_BUFFER_MAX)
         .max_header_list_size(HEAD_BYTES_MAX as u32)
         .serve_connection(stream, service_fn(move |request| desk.answer(request)));
-    drive(Box::pin(connection), http2::Connection::graceful_shutdown, link, watch)
+    drive(connection, http2::Connection::graceful_shutdown, link, watch)
 }
 
 /// What is said on a connection of HTTP/1.1, and of what it becomes.
@@ -121,7 +121,7 @@ where
         .max_buf_size(HEAD_BYTES_MAX)
         .serve_connection(stream, service_fn(move |request| desk.answer(request)))
         .with_upgrades();
-    drive(Box::pin(connection), http1::UpgradeableConnection::graceful_shutdown, link, watch)
+    drive(connection, http1::UpgradeableConnection::graceful_shutdown, link, watch)
 }
 
 /// A stream that leaves marks of what is read and written.
@@ -163,7 +163,7 @@ async fn begin<S: AsyncRead + Unpin>(mut stream: S) -> io::Result<(bool, Prefixe
 
 /// Goes on with a connection until either side has had enough, also of what it has become.
 fn drive<C>(
-    mut connection: Pin<Box<C>>,
+    connection: C,
     wind_up: fn(Pin<&mut C>),
     link: Arc<Link>,
     mut watch: Watch,
@@ -171,6 +171,7 @@ fn drive<C>(
 where
     C: Future<Output = hyper::Result<()>> + Send,
 {
+    let mut connection = Box::pin(Attentive::new(connection, &link.activity));
     let mut drain = link.visitor.gate.stages.watch();
     let mut is_ending = false;
     async move {
@@ -183,7 +184,7 @@ where
             });
             let disturbed = tokio::select! {
                 biased;
-                ended = attend(connection.as_mut(), &link.activity) => {
+                ended = connection.as_mut() => {
                     if let Err(error) = ended {
                         tracing::debug!(peer = %link.visitor.peer, %error, "a connection ended badly");
                     }
@@ -205,7 +206,7 @@ where
                 break;
             }
             is_ending = true;
-            wind_up(connection.as_mut());
+            wind_up(connection.as_mut().connection());
         }
         // Whoever waits for a connection that was cut before it could become a tunnel learns by this
         // that it never will.

@@ -4,13 +4,13 @@
 //! leaves a mark, and now and then somebody looks which marks are new. Whoever is too slow is found
 //! between one and two of its times.
 
-use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 
+use pin_project_lite::pin_project;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Duration, Instant, Sleep, sleep};
 use tollgate::{Gateway, Micros};
@@ -390,29 +390,47 @@ fn tells_of_body(head: &[u8]) -> bool {
     })
 }
 
-/// Goes on with a connection whose stream is [`Watched`]. As long as nobody listens to its client, that is looked
-/// for now and then.
-pub(super) fn attend<C: Future>(
-    mut connection: Pin<&mut C>,
-    activity: &Activity,
-) -> impl Future<Output = C::Output> {
-    let mut pause: Option<Pin<Box<Sleep>>> = None;
-    poll_fn(move |context| {
+pin_project! {
+    /// A connection whose stream is [`Watched`]. As long as nobody listens to its client, that is looked for now and
+    /// then.
+    pub(super) struct Attentive<C> {
+        #[pin]
+        connection: C,
+        activity: Arc<Activity>,
+        pause: Option<Pin<Box<Sleep>>>,
+    }
+}
+
+impl<C> Attentive<C> {
+    pub(super) fn new(connection: C, activity: &Arc<Activity>) -> Self {
+        Self { connection, activity: Arc::clone(activity), pause: None }
+    }
+
+    pub(super) fn connection(self: Pin<&mut Self>) -> Pin<&mut C> {
+        self.project().connection
+    }
+}
+
+impl<C: Future> Future for Attentive<C> {
+    type Output = C::Output;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<C::Output> {
+        let mut this = self.project();
         loop {
-            if let Poll::Ready(ended) = connection.as_mut().poll(context) {
+            if let Poll::Ready(ended) = this.connection.as_mut().poll(context) {
                 return Poll::Ready(ended);
             }
-            if !activity.is_unheard() {
-                pause = None;
+            if !this.activity.is_unheard() {
+                *this.pause = None;
                 return Poll::Pending;
             }
-            let until = pause.get_or_insert_with(|| Box::pin(sleep(UNHEARD_AT_MOST)));
-            ready!(until.as_mut().poll(context));
-            pause = None;
+            let pause = this.pause.get_or_insert_with(|| Box::pin(sleep(UNHEARD_AT_MOST)));
+            ready!(pause.as_mut().poll(context));
+            *this.pause = None;
             // The connection flushes its stream whenever it goes on.
-            activity.is_doubted.store(true, Ordering::Relaxed);
+            this.activity.is_doubted.store(true, Ordering::Relaxed);
         }
-    })
+    }
 }
 
 impl<S: AsyncWrite + Fate + Unpin> AsyncWrite for Watched<S> {
